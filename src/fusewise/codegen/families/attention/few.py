@@ -4,13 +4,16 @@ Takes the tasks of `attention`; gives LLVM IR. A worker takes whole heads of key
 
     for head:  for vector of keys:  a sum for each key along its numbers, then the sums side by side as scores, masked
                exponentials and their sums;  for vectors of the value:  the sum of exponential * value over all keys
+
+Queries are written out, so that they are a number; how many keys there are need not be known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, masked
+from fusewise.codegen.families.attention.rows import ScoreRows, bends, exponentials, mask_columns, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
@@ -19,6 +22,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
+from fusewise.ir.deciding import hint
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
@@ -39,11 +43,15 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
     if isinstance(s, RefusalReason):
         return s
     lanes = instructions.lanes
-    if s.sharing * s.queries > MOST_ROWS:
-        return RefusalReason("many queries", str(s.sharing * s.queries))
+    queries = hint(s.queries)
+    if s.sharing * queries > MOST_ROWS:
+        return RefusalReason("many queries", str(s.sharing * queries))
+    if s.free_queries and s.queries == queries:
+        s = replace(s, queries=queries, free_queries=False)
     if s.key.element != 1 or s.value.element != 1 or s.query.element != 1:
         return RefusalReason("numbers of a head do not lie side by side")
-    if lanes > WHOLE or s.size % lanes or s.width % lanes or s.keys < lanes:
+    too_few = lanes == 1 if s.free_keys else s.keys < lanes
+    if lanes > WHOLE or s.size % lanes or s.width % lanes or too_few:
         return RefusalReason("no whole vectors", f"{s.keys} keys of {s.size} and {s.width}")
     return s
 
@@ -83,14 +91,19 @@ def _pitch(s: AttentionShape) -> int:
     return -(-s.keys // WHOLE) * WHOLE
 
 
+def _room(s: AttentionShape) -> int:
+    """Elements that all rows of scores take."""
+    return s.sharing * s.queries * _pitch(s) + (WHOLE if s.free_keys else 0)
+
+
 def _arguments(s: AttentionShape, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
-    nbytes = 4 * (s.sharing * s.queries * _pitch(s) + MOST_ROWS)
+    nbytes = 4 * (_room(s) + MOST_ROWS)
     return operand_arguments(task, [working_memory(nbytes)])
 
 
 def _write(o: OpenFunction, s: AttentionShape, schedule: Unscheduled) -> None:
     f, scratch, shared = o.f, o.scratch(), s.heads // s.sharing
-    e = _Emission(o, s, scratch, f.at(scratch, s.sharing * s.queries * _pitch(s)), o.finish)
+    e = _Emission(o, s, scratch, f.at(scratch, _room(s)), o.finish)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
         batch, head = f.udiv(number, shared), f.urem(number, shared)
@@ -112,35 +125,58 @@ def _each_row(e: _Emission, head: Int, body: Callable[[Int, Int, Int], None]) ->
 
 
 def _scores(e: _Emission, batch: Int, head: Int) -> None:
-    """scores[row, key] = scale * query . key, masked; the last vector of keys is moved back to end at the last key."""
+    """scores[row, key] = scale * query . key, masked; the last vector of keys is moved back to end at the last key, or where it is
+    not known that they fill one, has that key in the lanes beyond."""
     f, s, lanes = e.f, e.s, e.lanes
+    if not s.free_keys:
 
-    def some(number: Value, _: Sequence[Value]) -> None:
-        first = f.minimum(f.mul(number, lanes), s.keys - lanes)
-        keys = [e.row_of(s.key, batch, head, f.add(first, j)) for j in range(lanes)]
+        def some(number: Value, _: Sequence[Value]) -> None:
+            first = f.minimum(f.mul(number, lanes), s.keys - lanes)
+            _scores_of(e, (batch, head), first)
 
-        def row(number: Int, own: Int, query: Int) -> None:
-            along = e.row_of(s.query, batch, own, query)
+        f.loop(0, -(-s.keys // lanes), 1, some, rolled=True)
+        return
+    whole = s.keys // lanes * lanes
+    f.loop(0, whole, lanes, lambda first, _: _scores_of(e, (batch, head), first), rolled=True)
+    f.loop(whole, s.keys, lanes, lambda first, _: _scores_of(e, (batch, head), first, s.keys - 1), rolled=True)
+    if bends(s):
 
-            def more(at: Int, sums: Sequence[Value]) -> list[Value]:
-                given = f.load(e.kind, f.at(along, at))
-                return [
-                    e.mad(given, f.load(e.kind, f.at(key, at)), total) for key, total in zip(keys, sums, strict=True)
-                ]
+        def mask_rest(number: Int, own: Int, query: Int) -> None:
+            row = f.at(e.scores, f.mul(number, e.pitch))
+            mask_columns(e.o, s, (batch, own, query), row, (whole, s.keys), lanes)
 
-            sums: Sequence[Value] = [f.constant(0.0, e.kind)] * lanes
-            if s.size // lanes <= WRITTEN_OUT:
-                for v in range(s.size // lanes):
-                    sums = more(v * lanes, sums)
-            else:
-                sums = f.loop(0, s.size, lanes, more, sums, rolled=True)
-            score = f.fmul(_side_by_side(f, sums), f.constant(s.scale, e.kind))
+        _each_row(e, head, mask_rest)
+
+
+def _scores_of(e: _Emission, at: tuple[Int, Int], first: Int, last: Int | None = None) -> None:
+    """The scores of a vector of keys from `first` on, of a batch and head; masked, but where they reach beyond the `last`."""
+    f, s, lanes, (batch, head) = e.f, e.s, e.lanes, at
+
+    def key(j: int) -> Value:
+        number = f.add(first, j)
+        return e.row_of(s.key, batch, head, number if last is None else f.minimum(number, last))
+
+    keys = [key(j) for j in range(lanes)]
+
+    def row(number: Int, own: Int, query: Int) -> None:
+        along = e.row_of(s.query, batch, own, query)
+
+        def more(at: Int, sums: Sequence[Value]) -> list[Value]:
+            given = f.load(e.kind, f.at(along, at))
+            return [e.mad(given, f.load(e.kind, f.at(key, at)), total) for key, total in zip(keys, sums, strict=True)]
+
+        sums: Sequence[Value] = [f.constant(0.0, e.kind)] * lanes
+        if s.size // lanes <= WRITTEN_OUT:
+            for v in range(s.size // lanes):
+                sums = more(v * lanes, sums)
+        else:
+            sums = f.loop(0, s.size, lanes, more, sums, rolled=True)
+        score = f.fmul(_side_by_side(f, sums), f.constant(s.scale, e.kind))
+        if last is None:
             score = masked(e.o, s, (batch, own, query, first), score)
-            f.store(score, f.at(e.scores, f.add(f.mul(number, e.pitch), first)))
+        f.store(score, f.at(e.scores, f.add(f.mul(number, e.pitch), first)))
 
-        _each_row(e, head, row)
-
-    f.loop(0, -(-s.keys // lanes), 1, some, rolled=True)
+    _each_row(e, head, row)
 
 
 def _side_by_side(f: Function, vectors: Sequence[Value]) -> Value:

@@ -7,6 +7,10 @@ that uses them, so no tensor of queries times keys is ever in memory:
     for head:  pack keys, pack values
       for strip of queries:  scores = queries keys^T, scaled and masked;  their exponentials and sums;  exponentials values / sums
 
+How many queries and keys there are need not be known: a panel that keys do not fill ends in what takes no part
+(`attention.panels`), whose scores are masked afterwards. Strips and tiles of queries are moved back as always, so that a tile of
+several rows is for as many queries at least.
+
 Under a causal mask, keys after the last query of a strip are left out. (The division comes last as in T. Dao et al.,
 "FlashAttention", NeurIPS 2022; a strip sees all of its keys at once, so nothing is rescaled.)
 """
@@ -18,7 +22,8 @@ from functools import partial
 from typing import Any
 
 from fusewise.codegen.families.attention.few import FEW_QUERIES
-from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, masked
+from fusewise.codegen.families.attention.panels import pack_keys, pack_values
+from fusewise.codegen.families.attention.rows import ScoreRows, bends, exponentials, mask_columns, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, understand
 from fusewise.codegen.families.product.dealing import ceiling
 from fusewise.codegen.families.product.loops import column_at
@@ -35,6 +40,7 @@ from fusewise.codegen.nest.tile import Panel, Reduction, ReductionLoop, Tile, ac
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.size import least
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
@@ -42,6 +48,9 @@ __all__ = ["ATTENTION", "attention_by"]
 
 TRIM = 16
 """Keys are left out under a causal mask in runs of this many."""
+
+STEPS = 4
+"""Keys that are summed over in a row where it is not known how many there are."""
 
 
 @record(frozen=True)
@@ -59,6 +68,8 @@ def _understand(instruction: Instruction, task: Task, instructions: InstructionS
         return s
     if instruction.lane != FLOAT32:
         return RefusalReason(f"{instruction.name} takes no float32 one by one")
+    if s.free_queries or s.free_keys:
+        return RefusalReason(f"{instruction.name} takes several rows") if instruction.rows > 1 else s
     return too_few_rows(instruction, s.queries) or s
 
 
@@ -73,7 +84,8 @@ def _schedules(instruction: Instruction, s: AttentionShape, task: Task, target: 
         product = TiledProduct(wanted, columns, depth, instruction=instruction)
         return favourite_tiles(target, product, widths(target, columns, instruction)[:1])[:3]
 
-    for pair in zip(tiles(s.keys, s.size), tiles(s.width, s.keys), strict=False):
+    columns = max(s.keys, target.lanes) if s.free_keys else s.keys
+    for pair in zip(tiles(columns, s.size), tiles(s.width, s.keys), strict=False):
         yield AttentionSchedule(wanted, *pair)
 
 
@@ -86,6 +98,7 @@ class _Plan:
     context: Product
     context_tile: Tile
     strip: int
+    free_keys: bool
 
     @property
     def pitch(self) -> int:
@@ -99,7 +112,7 @@ class _Plan:
         for size in (
             repacked_elements(self.scores, self.score_tile),
             repacked_elements(self.context, self.context_tile),
-            self.strip * self.pitch,
+            self.strip * self.pitch + (TRIM if self.free_keys else 0),
             self.strip,
         ):
             total += -(-size // 16) * 16
@@ -108,13 +121,17 @@ class _Plan:
 
 
 def _plan(s: AttentionShape, schedule: AttentionSchedule) -> _Plan:
-    rows = (RowAxis("row", s.queries, 1),)
+    rows, columns, depth = (RowAxis("row", s.queries, 1),), s.keys, s.keys
+    if s.free_keys:
+        columns = -(-s.keys // schedule.scores.width) * schedule.scores.width
+        depth = -(-s.keys // STEPS) * STEPS
     return _Plan(
-        Product((), rows, "column", s.keys, s.size),
+        Product((), rows, "column", columns, s.size),
         schedule.scores,
-        Product((), rows, "column", s.width, s.keys),
+        Product((), rows, "column", s.width, depth),
         schedule.context,
         schedule.strip,
+        s.free_keys,
     )
 
 
@@ -137,11 +154,24 @@ class _Emission(Writer):
     def strips(self) -> int:
         return -(-self.shape.queries // self.plan.strip)
 
+    @property
+    def rows(self) -> int:
+        """Queries of a strip."""
+        rows, queries = self.plan.strip, self.shape.queries
+        found: int = least(rows, queries) if self.shape.free_queries and rows > 1 else rows
+        return found
+
+    @property
+    def lanes(self) -> int:
+        return self.plan.score_tile.lanes
+
 
 def _write(o: OpenFunction, s: AttentionShape, schedule: AttentionSchedule) -> None:
     f, plan, scratch, tag = o.f, _plan(s, schedule), o.scratch(), o.tag()
     values, scores, sums = (f.at(scratch, end) for end in plan.parts[:3])
     e = _Emission(o, s, plan, scratch, values, scores, sums, o.finish)
+    most = max(plan.score_tile.rows, plan.context_tile.rows)
+    assert most == 1 or s.queries >= most, "a tile has as many rows as there are at most"
     low, high = o.share.run(f, s.batch * s.heads * e.strips)
 
     def head(number: Value, _: Sequence[Value]) -> None:
@@ -160,28 +190,37 @@ def _pack(e: _Emission, batch: Int, head: Int) -> None:
     f, s = e.f, e.shape
     shared = f.udiv(head, s.sharing)
     key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
-    repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, (s.key.element, s.key.row), e.keys)
+    along = s.key.element, s.key.row
+    if s.free_keys:
+        pack_keys(f, e.plan.score_tile, s.keys, s.size, key, along, e.keys)
+    else:
+        repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, along, e.keys)
     value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
-    repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, (s.value.row, s.value.element), e.values)
+    along = s.value.row, s.value.element
+    if s.free_keys:
+        pack_values(f, e.plan.context_tile, e.plan.context, s.keys, value, along, e.values)
+    else:
+        repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, along, e.values)
 
 
 def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
     """One strip of queries; the last is moved back to end at the last query."""
-    f, s, rows = e.f, e.shape, e.plan.strip
-    first = f.minimum(f.mul(number, rows), s.queries - rows)
+    f, s, rows = e.f, e.shape, e.rows
+    first = f.minimum(f.mul(number, e.plan.strip), s.queries - rows)
     seen: Int = s.keys
-    if s.causal and s.keys % TRIM == 0:
+    if s.causal and (s.free_keys or s.keys % TRIM == 0):
         last = f.mul(ceiling(f, f.add(first, rows), TRIM), TRIM)
         seen = f.minimum(last, s.keys)
     _scores(e, batch, head, first, seen)
-    lanes = e.plan.score_tile.lanes
-    exponentials(f, e.instructions, ScoreRows(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
+    if s.free_keys and bends(s):
+        _mask_rest(e, (batch, head, first), seen)
+    exponentials(f, e.instructions, ScoreRows(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), e.lanes)
     _context(e, batch, head, first, seen)
 
 
 def _tiles(e: _Emission, tile: Tile, body: Callable[[Int], None]) -> None:
     """`body(row)` for the first row, within the strip, of every tile; the last is moved back."""
-    f, rows = e.f, e.plan.strip
+    f, rows = e.f, e.rows
 
     def one(t: Value, _: Sequence[Value]) -> None:
         body(fitted(f, f.mul(t, tile.rows), tile.rows, rows))
@@ -189,13 +228,34 @@ def _tiles(e: _Emission, tile: Tile, body: Callable[[Int], None]) -> None:
     f.loop(0, -(-rows // tile.rows), 1, one, rolled=True)
 
 
+def _whole(e: _Emission) -> int:
+    """Keys in panels that are full of them."""
+    return e.shape.keys // e.plan.score_tile.width * e.plan.score_tile.width
+
+
+def _mask_rest(e: _Emission, at: tuple[Int, Int, Int], seen: Int) -> None:
+    """Mask the scores of a strip, from query `at` on, for keys in a panel that is not full of them."""
+    f, (batch, head, first) = e.f, at
+
+    def one(row: Value, _: Sequence[Value]) -> None:
+        place = f.at(e.scores, f.mul(row, e.plan.pitch))
+        mask_columns(e.o, e.shape, (batch, head, f.add(first, row)), place, (_whole(e), seen), e.lanes)
+
+    f.loop(0, e.rows, 1, one, rolled=True)
+
+
 def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
-    """scores[row, key] = scale * query . key, masked, for the keys that are seen."""
+    """scores[row, key] = scale * query . key, for the keys that are seen; masked, or where the number of keys is not known only in
+    panels full of them."""
     f, s, plan, tile = e.f, e.shape, e.plan, e.plan.score_tile
     zero = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
-        columns = [column_at(plan.scores, tile, p, v, f) for v in range(tile.vectors)]
+        if s.free_keys:
+            columns = [f.add(f.mul(p, tile.width), v * tile.lanes) for v in range(tile.vectors)]
+        else:
+            columns = [column_at(plan.scores, tile, p, v, f) for v in range(tile.vectors)]
+        full = f.compare("icmp slt", columns[0], _whole(e)) if s.free_keys and bends(s) else None
         start = f.at(e.keys, f.mul(p, s.size * tile.width))
         strip = Panel(tuple(f.at(start, v * tile.lanes) for v in range(tile.vectors)), tile.width)
 
@@ -204,11 +264,19 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
             origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
             rows = tuple(f.at(origin, r * s.query.row) for r in range(tile.rows))
             sums = accumulate(f, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero)
-            for r in range(tile.rows):
-                for v, column in enumerate(columns):
-                    score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
-                    score = masked(e.o, s, (batch, head, f.add(query, r), column), score)
-                    f.store(score, f.at(e.scores, f.add(f.mul(f.add(row, r), plan.pitch), column)))
+
+            def keep(bend: bool) -> None:
+                for r in range(tile.rows):
+                    for v, column in enumerate(columns):
+                        score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
+                        if bend:
+                            score = masked(e.o, s, (batch, head, f.add(query, r), column), score)
+                        f.store(score, f.at(e.scores, f.add(f.mul(f.add(row, r), plan.pitch), column)))
+
+            if full is None:
+                keep(bend=True)
+            else:
+                f.when(full, lambda: keep(bend=True), lambda: keep(bend=False))
 
         _tiles(e, tile, one)
 
@@ -220,13 +288,18 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
     f, s, plan, tile = e.f, e.shape, e.plan, e.plan.context_tile
     zero = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
     levels: tuple[ReductionLoop, ...] = (ReductionLoop(s.keys, 1),)
-    if isinstance(seen, Value):
+    if s.free_keys:
+        levels = (
+            ReductionLoop(plan.context.depth // STEPS, STEPS, 0, ceiling(f, seen, STEPS)),
+            ReductionLoop(STEPS, 1),
+        )
+    elif isinstance(seen, Value):
         levels = (ReductionLoop(s.keys // TRIM, TRIM, 0, f.udiv(seen, TRIM)), ReductionLoop(TRIM, 1))
     count = min(tile.lanes, s.width)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         columns = [column_at(plan.context, tile, p, v, f) for v in range(tile.vectors)]
-        start = f.at(e.values, f.mul(p, s.keys * tile.width))
+        start = f.at(e.values, f.mul(p, plan.context.depth * tile.width))
         strip = Panel(tuple(f.at(start, v * tile.lanes) for v in range(tile.vectors)), tile.width)
 
         def one(row: Int) -> None:

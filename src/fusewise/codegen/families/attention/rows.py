@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.attention.shape import AttentionShape
 from fusewise.codegen.llvm.entry import OpenFunction, widened
@@ -13,10 +13,12 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
+from fusewise.ir.deciding import known_equal
 from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.ir.size import Size, greatest
 from fusewise.records import record
 
-__all__ = ["ScoreRows", "exponentials", "masked"]
+__all__ = ["ScoreRows", "bends", "exponentials", "mask_columns", "masked"]
 
 TOGETHER = (4, 2, 1)
 """Rows at a time, if they divide a strip: one alone waits for each of its sums."""
@@ -28,7 +30,8 @@ LOWEST = -3.4028234663852886e38  # the lowest finite float32
 class ScoreRows:
     """Rows of scores in scratch memory, `pitch` elements apart, and a place for one number per row.
 
-    A row has `keys` scores; the first `seen` of them are computed, a whole number of vectors or all.
+    A row has `keys` scores; the first `seen` of them are computed, a whole number of vectors or all. Where the number of keys is
+    not known there is room for a vector, even of a row without any.
     """
 
     scores: Value
@@ -50,7 +53,8 @@ def masked(o: OpenFunction, s: AttentionShape, at: tuple[Int, Int, Int, Int], sc
         offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
         dtype = BOOL if s.mask_is_bool else FLOAT32
         start = f.at(o.pointers[s.mask.operand], offset, memory_type(dtype))
-        given = widened(f, o.instructions, start, s.mask.element, dtype, lanes, min(lanes, s.keys))
+        count = lanes if s.free_keys else min(lanes, s.keys)
+        given = widened(f, o.instructions, start, s.mask.element, dtype, lanes, count)
         if s.mask_is_bool:
             score = f.select(f.compare("icmp ne", given, f.constant(0, given.type)), score, never)
         else:
@@ -62,6 +66,31 @@ def masked(o: OpenFunction, s: AttentionShape, at: tuple[Int, Int, Int, Int], sc
     return score
 
 
+def bends(s: AttentionShape) -> bool:
+    """Does anything happen to a score?"""
+    return bool(s.softcap) or s.mask is not None or s.causal
+
+
+def mask_columns(
+    o: OpenFunction, s: AttentionShape, at: tuple[Int, Int, Int], row: Value, columns: tuple[Int, Int], lanes: int
+) -> None:
+    """Bend and mask, in place, the scores at `row` of a (batch, head, query) for the keys from and up to `columns`."""
+    f, (low, high) = o.f, columns
+    count = f.maximum(f.sub(high, low), 0)
+    whole = f.add(low, f.mul(f.udiv(count, lanes), lanes))
+
+    def some(lanes: int) -> Callable[[Value, Sequence[Value]], None]:
+        def one(key: Value, _: Sequence[Value]) -> None:
+            place = f.at(row, key)
+            f.store(masked(o, s, (*at, key), f.load(vector("float", lanes), place)), place)
+
+        return one
+
+    f.loop(low, whole, lanes, some(lanes), rolled=True)
+    if lanes > 1:
+        f.loop(whole, high, 1, some(1), rolled=True)
+
+
 def exponentials(f: Function, instructions: InstructionSet, strip: ScoreRows, lanes: int) -> None:
     """Every score becomes exp(score - the row's largest), in place; the row's number becomes one over their sum.
 
@@ -69,14 +98,13 @@ def exponentials(f: Function, instructions: InstructionSet, strip: ScoreRows, la
     """
     kind = vector("float", lanes)
     end = strip.seen if isinstance(strip.seen, Value) else -(-strip.seen // lanes) * lanes
-    together = next(n for n in TOGETHER if strip.rows % n == 0)
 
-    def some(first: Value, _: Sequence[Value]) -> None:
+    def some(first: Value, together: int) -> None:
         numbers = [f.add(first, k) for k in range(together)]
         rows = [f.at(strip.scores, f.mul(r, strip.pitch)) for r in numbers]
-        if strip.keys % lanes:
+        if not known_equal(strip.keys % lanes, 0):
             for row in rows:
-                _end_row(f, f.at(row, strip.keys // lanes * lanes), lanes, strip.keys % lanes)
+                _end_row(f, row, lanes, strip.keys)
 
         def largest(i: Value, peaks: Sequence[Value]) -> list[Value]:
             return [
@@ -100,7 +128,11 @@ def exponentials(f: Function, instructions: InstructionSet, strip: ScoreRows, la
         for number, vector_sum in zip(numbers, sums, strict=True):
             f.store(_inverse(f, across_lanes(f, instructions, "sum", vector_sum, FLOAT32)), f.at(strip.sums, number))
 
-    f.loop(0, strip.rows, together, some, rolled=True)
+    most = next(n for n in TOGETHER if isinstance(strip.rows, Size) or strip.rows % n == 0)
+    whole = strip.rows // most * most
+    f.loop(0, whole, most, lambda first, _: some(first, most), rolled=True)
+    if not known_equal(whole, strip.rows):
+        f.loop(whole, strip.rows, 1, lambda first, _: some(first, 1), rolled=True)
 
 
 def _inverse(f: Function, total: Value) -> Value:
@@ -110,10 +142,13 @@ def _inverse(f: Function, total: Value) -> Value:
     return f.select(f.compare("fcmp oeq", total, zero), zero, inverse)
 
 
-def _end_row(f: Function, place: Value, lanes: int, kept: int) -> None:
-    """Fill the last vector of a row with keys that take no part."""
+def _end_row(f: Function, row: Value, lanes: int, keys: int) -> None:
+    """Fill the last vector of a row, which `keys` do not fill, with keys that take no part."""
     if lanes == 1:
         return
-    kind = vector("float", lanes)
-    known = f.constants([k < kept for k in range(lanes)], "i1")
+    kind, place = vector("float", lanes), f.at(row, greatest((keys - 1) // lanes * lanes, 0))
+    if isinstance(keys, Size):
+        known = f.mask(keys - greatest((keys - 1) // lanes * lanes, 0), lanes)
+    else:
+        known = f.constants([k < keys % lanes for k in range(lanes)], "i1")
     f.store(f.select(known, f.load(kind, place), f.constant(-math.inf, kind)), place)

@@ -1,6 +1,7 @@
-"""What an attention computes and where its operands lie, as numbers.
+"""What an attention computes and where its operands lie.
 
 Queries, keys and values are (batch, heads, tokens, size) or (batch, tokens, heads * size) in ONNX; both are the same four strides.
+Heads, sizes and widths are numbers; batch, queries, keys and strides may be in terms of symbols.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.view import OperandView, view_of
+from fusewise.ir.deciding import known_equal, known_one
 from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.ir.size import Size
 from fusewise.lower.task import Anchor, RefusalReason, Task
 from fusewise.ops.attention import ATTENTION_EXTRAS
 from fusewise.records import record
@@ -43,7 +46,8 @@ class AttentionShape:
     """out[b, h, i] = softmax_j(scale * query[b, h, i] . key[b, g, j] + mask[b, h, i, j]) . value[b, g, j], g = h // sharing.
 
     With a `softcap` c, the scaled product is c tanh(product / c). `size` is the length of a query and a key, `width` of a value.
-    `mask_is_bool`: it says which keys take part. `flat`: the output is (batch, tokens, heads * width).
+    `mask_is_bool`: it says which keys take part. `flat`: the output is (batch, tokens, heads * width). `free_queries` and
+    `free_keys`: how many there are is not known, also where schedules are made for some number of them.
     """
 
     batch: int
@@ -62,6 +66,8 @@ class AttentionShape:
     mask: Heads | None
     mask_is_bool: bool
     flat: bool
+    free_queries: bool = False
+    free_keys: bool = False
 
     def place(self, f: Function, batch: Int, head: Int, query: Int, element: Int) -> tuple[dict[str, Int], str]:
         """The output's index, and the name of its last variable."""
@@ -76,7 +82,7 @@ def understand(task: Task) -> AttentionShape | RefusalReason:
     if anchor is None or anchor.op != "Attention":
         return RefusalReason("no attention at the anchor")
     extras = [name for name, off in ATTENTION_EXTRAS if anchor.attribute(name, off) != off]
-    if 0 in task.extents or extras:
+    if any(known_equal(0, extent) for extent in task.extents) or extras:
         return RefusalReason("a case that the attention kernel leaves out", ", ".join(extras))
     if any(kind is not None for kind in anchor.inputs[4:]):
         return RefusalReason("past keys and values")
@@ -85,10 +91,12 @@ def understand(task: Task) -> AttentionShape | RefusalReason:
         view = view_of(task, position)
         if isinstance(view, RefusalReason):
             return view
-        if view.operand.dtype != FLOAT32 or 0 in view.shape:
+        if view.operand.dtype != FLOAT32 or any(known_equal(0, extent) for extent in view.shape):
             return RefusalReason("element type has no attention kernel", view.operand.dtype.name)
         views.append(view)
     heads = _head_counts(anchor, views)
+    if any(isinstance(n, Size) for n in (*heads, *(view.shape[-1] for view in views))):
+        return RefusalReason("how many heads or numbers in one there are is not known")
     q, k, v = (_heads(view, count) for view, count in zip(views, (heads[0], heads[1], heads[1]), strict=True))
     query_rows, size = _rows(views[0], heads[0])
     key_rows, _ = _rows(views[1], heads[1])
@@ -115,6 +123,8 @@ def understand(task: Task) -> AttentionShape | RefusalReason:
         mask=None if mask is None else mask[0],
         mask_is_bool=mask is not None and mask[1],
         flat=len(views[0].shape) == 3,
+        free_queries=isinstance(query_rows, Size),
+        free_keys=isinstance(key_rows, Size),
     )
 
 
@@ -137,6 +147,11 @@ def _heads(view: OperandView, heads: int) -> Heads:
     return Heads(view.operand.name, view.offset, batch, view.shape[-1] // heads * element, row, element)
 
 
+def _covers(extent: int, whole: int) -> bool:
+    """Does an axis of a mask cover a whole one, or is it the same for all of it?"""
+    return known_one(extent) or known_equal(extent, whole) or extent == whole
+
+
 def _mask(task: Task, anchor: Anchor, whole: Sequence[int]) -> tuple[Heads, bool] | RefusalReason | None:
     """The mask, broadcast, and whether it is of booleans."""
     if len(anchor.inputs) < 4 or anchor.inputs[3] is None:
@@ -146,8 +161,8 @@ def _mask(task: Task, anchor: Anchor, whole: Sequence[int]) -> tuple[Heads, bool
         return view
     if view.operand.dtype not in (FLOAT32, BOOL):
         return RefusalReason("element type has no attention kernel", view.operand.dtype.name)
-    if len(view.shape) > 4 or any(n not in (1, m) for n, m in zip(view.shape[::-1], whole[::-1], strict=False)):
+    if len(view.shape) > 4 or not all(map(_covers, view.shape[::-1], whole[::-1])):
         return RefusalReason("the mask covers a part of the keys only")
-    strides = [0 if n == 1 else stride for n, stride in zip(view.shape, view.strides, strict=True)]
+    strides = [0 if known_one(n) else stride for n, stride in zip(view.shape, view.strides, strict=True)]
     full = [0] * (4 - len(strides)) + strides
     return Heads(view.operand.name, view.offset, *full), view.operand.dtype == BOOL
