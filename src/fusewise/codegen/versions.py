@@ -1,8 +1,9 @@
 """Versions of a step whose sizes are not all known: kernels that are right where their conditions hold, tried in order.
 
 A kernel of such a task is built at once, for one hint after another: large sizes, few, one. Comparisons that ranges do not answer
-are answered at the hint, and are the conditions of that version; schedules are made for the hint. The first version without
-conditions is the last. Versions read weights packed alike, if the kernel knows a schedule for it.
+are answered at the hint, and are the conditions of that version; schedules are made for the hint. It is by the first kernel that
+accepts it, for the last hint by each. The first version without conditions is the last. Versions read weights packed alike, if the
+kernel knows a schedule for it.
 """
 
 from __future__ import annotations
@@ -95,20 +96,20 @@ class Versions:
         made: list[_Version] = []
         refused: list[str] = []
         for hints in self.hints:
-            version = self._version(task, work, hints, made, refused)
-            if version is None:
-                continue
-            made.append(version)
-            if not version.code.conditions:
-                return tuple(made)
+            for version in self._versions(task, work, hints, made, refused):
+                made.append(version)
+                if not version.code.conditions:
+                    return tuple(made)
+                if hints is not self.hints[-1]:
+                    break
         if made:
             refused.append(f"only where {' and '.join(map(str, made[-1].code.conditions))}")
         return "; ".join(dict.fromkeys(refused))
 
-    def _version(
+    def _versions(
         self, task: Task, work: TaskWork, hints: Mapping[str, int], made: Sequence[_Version], refused: list[str]
-    ) -> _Version | None:
-        """By the first kernel that accepts the task at these hints; one that reads weights as the versions before, if there is."""
+    ) -> Iterator[_Version]:
+        """By each kernel that accepts the task at these hints; one that reads weights as the versions before, if there is."""
         known = frozenset[str]().union(*(one.packings for one in made))
         for kernel in candidates(task):
             if not self.trace.allows("kernel", kernel.name, (work.label,), "for sizes"):
@@ -118,9 +119,9 @@ class Versions:
             except (SizeNeeded, Undecided) as reason:
                 found = RefusalReason(str(reason))
             if isinstance(found, _Version):
-                return found
-            refused.append(f"{kernel.name}: {found}")
-        return None
+                yield found
+            else:
+                refused.append(f"{kernel.name}: {found}")
 
     def _by(
         self, kernel: Kernel[Any, Any], task: Task, hints: Mapping[str, int], known: frozenset[str]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.rules import broken_rule, constant_fits, is_type
-from fusewise.codegen.nest.spelling import bare
+from fusewise.codegen.nest.spelling import bare, size_name
 from fusewise.codegen.nest.tile import Accumulate, Meanwhile, Reduction
 from fusewise.codegen.nest.tree import (
     For,
@@ -72,6 +72,8 @@ class _Checked:
             if not is_type(bare(kind)):
                 raise self._fault("argument", f"of type {kind}, which is none")
             self._define(argument, "argument")
+        for number in range(len(function.module.sizes) if function.sizes_at is not None else 0):
+            self._define(Value(size_name(number), "i64"), "size")
         *body, last = function.body or (None,)
         if not isinstance(last, Operation) or last.opcode != "ret":
             raise self._fault("the end", "does not return")

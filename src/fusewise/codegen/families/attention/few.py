@@ -44,10 +44,10 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
         return s
     lanes = instructions.lanes
     queries = hint(s.queries)
-    if s.sharing * queries > MOST_ROWS:
+    if s.sharing * queries > MOST_ROWS or (s.free_queries and queries > 1):
         return RefusalReason("many queries", str(s.sharing * queries))
-    if s.free_queries and s.queries == queries:
-        s = replace(s, queries=queries, free_queries=False)
+    if s.free_queries and s.queries == 1:
+        s = replace(s, queries=1, free_queries=False)
     if s.key.element != 1 or s.value.element != 1 or s.query.element != 1:
         return RefusalReason("numbers of a head do not lie side by side")
     too_few = lanes == 1 if s.free_keys else s.keys < lanes

@@ -290,7 +290,7 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
     levels: tuple[ReductionLoop, ...] = (ReductionLoop(s.keys, 1),)
     if s.free_keys:
         levels = (
-            ReductionLoop(plan.context.depth // STEPS, STEPS, 0, ceiling(f, seen, STEPS)),
+            ReductionLoop(plan.context.depth // STEPS, STEPS, 0, f.i64(ceiling(f, seen, STEPS))),
             ReductionLoop(STEPS, 1),
         )
     elif isinstance(seen, Value):
