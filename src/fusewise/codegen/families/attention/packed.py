@@ -39,6 +39,7 @@ from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.size import least
 from fusewise.lower.task import RefusalReason, Task
@@ -172,6 +173,8 @@ def _write(o: OpenFunction, s: AttentionShape, schedule: AttentionSchedule) -> N
     e = _Emission(o, s, plan, scratch, values, scores, sums, o.finish)
     most = max(plan.score_tile.rows, plan.context_tile.rows)
     assert most == 1 or s.queries >= most, "a tile has as many rows as there are at most"
+    if s.free_keys and plan.score_tile.width <= hint(s.keys):  # with fewer keys most of a panel would be for nothing
+        assert s.keys >= plan.score_tile.width, "what a hint is comes true"
     low, high = o.share.run(f, s.batch * s.heads * e.strips)
 
     def head(number: Value, _: Sequence[Value]) -> None:
