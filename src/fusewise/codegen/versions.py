@@ -30,7 +30,7 @@ from fusewise.trace import Trace
 
 __all__ = ["Versions", "hints_for"]
 
-FEW = 4
+FEW = 2
 """A small size that versions are made for, beside one."""
 
 MOST_SCHEDULES = 60
@@ -74,37 +74,41 @@ class Versions:
     target: Target
     trace: Trace
     hints: Hints
-    _known: dict[str, tuple[_Version, ...] | str]
+    _known: dict[str, tuple[tuple[_Version, ...], str]]
 
     def of(self, work: TaskWork) -> TaskDraft:
-        """A step and its versions; without its anchor where no kernel for that does for all sizes."""
+        """A step and its versions; those of its definition without an anchor where no kernel for that does for all sizes."""
+        drafts, refused = self._drafts(work)
+        if refused and work.plain is not None:
+            more, refused = self._drafts(work.plain())
+            drafts += more
+        if refused:
+            raise UnsupportedModel(f"group {work.label}: no kernel accepts it for all sizes ({refused})")
+        return replace(drafts[0], others=tuple(drafts[1:]))
+
+    def _drafts(self, work: TaskWork) -> tuple[list[TaskDraft], str]:
+        """The versions of a task, and why there are not enough of them, if so."""
         task = _nonempty(work.bound.task)
         if task.key not in self._known:
             self._known[task.key] = self._found(task, work)
-        found = self._known[task.key]
-        if isinstance(found, str):
-            if work.plain is not None:
-                return self.of(work.plain())
-            raise UnsupportedModel(f"group {work.label}: no kernel accepts it for all sizes ({found})")
-        first, *others = (
-            TaskDraft(replace(work, bound=replace(work.bound, task=task)), one.way, one.arguments, code=one.code)
-            for one in found
-        )
-        return replace(first, others=tuple(others))
+        versions, refused = self._known[task.key]
+        same = replace(work, bound=replace(work.bound, task=task))
+        return [TaskDraft(same, one.way, one.arguments, code=one.code) for one in versions], refused
 
-    def _found(self, task: Task, work: TaskWork) -> tuple[_Version, ...] | str:
+    def _found(self, task: Task, work: TaskWork) -> tuple[tuple[_Version, ...], str]:
         made: list[_Version] = []
         refused: list[str] = []
         for hints in self.hints:
             for version in self._versions(task, work, hints, made, refused):
-                made.append(version)
+                if not any(set(one.code.conditions) <= set(version.code.conditions) for one in made):
+                    made.append(version)
                 if not version.code.conditions:
-                    return tuple(made)
+                    return tuple(made), ""
                 if hints is not self.hints[-1]:
                     break
         if made:
             refused.append(f"only where {' and '.join(map(str, made[-1].code.conditions))}")
-        return "; ".join(dict.fromkeys(refused))
+        return tuple(made), "; ".join(dict.fromkeys(refused)) or "there is none"
 
     def _versions(
         self, task: Task, work: TaskWork, hints: Mapping[str, int], made: Sequence[_Version], refused: list[str]

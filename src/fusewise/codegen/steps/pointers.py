@@ -39,7 +39,7 @@ def place_arguments(draft: ProgramDraft, target: Target, trace: Trace) -> Progra
             pointers = tuple(
                 Pointer(faults, fault)
                 if argument.name == "fault"
-                else _pointer(draft, number, argument, target.workers)
+                else _pointer(draft, (number, one), argument, target.workers)
                 for argument in one.arguments
             )
             return replace(one, pointers=pointers, pieces=one.way.pieces(target))
@@ -57,10 +57,9 @@ def _fault_bytes(step: TaskDraft | HostDraft) -> int:
     return SITE_BYTES * len(step.work.bound.sites)
 
 
-def _pointer(draft: ProgramDraft, number: int, argument: Argument, workers: int) -> Pointer:
+def _pointer(draft: ProgramDraft, numbered: tuple[int, TaskDraft], argument: Argument, workers: int) -> Pointer:
     """Where an argument of a step lies."""
-    step = draft.steps[number]
-    assert isinstance(step, TaskDraft)
+    number, step = numbered
     ahead = {"next": step.next, "later": step.later}.get(argument.name)
     if ahead is not None:
         return _weights(draft, ahead)
