@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -58,6 +59,17 @@ def ranges_of(graph: Graph) -> dict[str, Symbol]:
     return found
 
 
+def _usual(inputs: Mapping[str, TensorType]) -> Mapping[str, int]:
+    """What to plan for where nobody says: one sample, images of 224 by 224, sequences of 128."""
+    found: dict[str, int] = {}
+    for kind in inputs.values():
+        for axis, dim in enumerate(kind.shape or ()):
+            if isinstance(dim, str):
+                is_pixel = axis >= 2 and len(kind.shape or ()) == 4 and kind.dtype.is_float
+                found.setdefault(dim, 1 if axis == 0 else 224 if is_pixel else 128)
+    return found
+
+
 def in_symbols(
     graph: Graph, inputs: Mapping[str, TensorType], declared: Mapping[str, ValueType], given: Mapping[str, Symbol]
 ) -> Graph:
@@ -66,7 +78,13 @@ def in_symbols(
     `given` are ranges and hints by name. Raises `InvalidModel` where operands cannot fit, whatever the sizes are.
     """
     names = dict.fromkeys(dim for kind in inputs.values() for dim in kind.shape or () if isinstance(dim, str))
-    symbols = [given.get(name, Symbol(name)) for name in names if _parts(name, names) is None]
+    usual = _usual(inputs)
+    symbols = [
+        replace(one, hint=one.hint or usual[name])
+        for name in names
+        if _parts(name, names) is None
+        for one in (given.get(name, Symbol(name)),)
+    ]
     equations = Equations(symbols)
     of_name = {name: _size(name, names, equations.symbols) for name in names}
     typed = {name: TensorType(kind.dtype, _dims(kind, of_name)) for name, kind in inputs.items()}
