@@ -6,7 +6,20 @@ from dataclasses import field
 
 from fusewise.records import record
 
-__all__ = ["LARGEST", "Atom", "Compound", "Monomial", "Symbol", "key_of", "order", "over", "text_of", "times"]
+__all__ = [
+    "LARGEST",
+    "Atom",
+    "Compound",
+    "Monomial",
+    "Symbol",
+    "key_of",
+    "lone_quotient",
+    "order",
+    "over",
+    "shares",
+    "text_of",
+    "times",
+]
 
 LARGEST = 2**31 - 1
 """The largest size of a dimension of which nothing else is known."""
@@ -90,3 +103,27 @@ def over(a: Monomial, b: Monomial) -> Monomial | None:
 def text_of(atom: Atom, power: int) -> str:
     text = f"({atom})" if isinstance(atom, Compound) and atom.op in ("floordiv", "mod") else str(atom)
     return text if power == 1 else f"{text}**{power}"
+
+
+def shares(terms: tuple[tuple[Monomial, int], ...], by: int) -> list[tuple[Monomial, int]]:
+    """What a number is contained in coefficients, to the nearest: those of the rest lie between -by / 2 and by / 2."""
+    found = [(m, (c + (by if c < 0 else by - 1) // 2) // by) for m, c in terms]
+    return [share for share in found if share[1]]
+
+
+def lone_quotient(constant: int, terms: tuple[tuple[Monomial, int], ...]) -> Compound | None:
+    """The only quotient in a sum, if nothing but 1 is before it: floor((floor(x / e) + r) / d) is floor((x + e r) / (e d)).
+
+    Of a divisor that is no number it has to be all of the sum.
+    """
+    found = None
+    for monomial, coefficient in terms:
+        atom, power = monomial[0]
+        if not isinstance(atom, Compound) or atom.op != "floordiv":
+            continue
+        if found is not None or len(monomial) != 1 or power != 1 or coefficient != 1:
+            return None
+        if not isinstance(atom.args[1], int) and (constant or len(terms) > 1):
+            return None
+        found = atom
+    return found

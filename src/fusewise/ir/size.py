@@ -22,7 +22,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from fusewise.ir.bounds import lowest
-from fusewise.ir.monomial import LARGEST, Atom, Compound, Monomial, Symbol, key_of, order, over, text_of, times
+from fusewise.ir.monomial import (
+    LARGEST,
+    Atom,
+    Compound,
+    Monomial,
+    Symbol,
+    key_of,
+    lone_quotient,
+    order,
+    over,
+    shares,
+    text_of,
+    times,
+)
 
 __all__ = [
     "COMPOUNDS",
@@ -408,6 +421,13 @@ def quotient(whole: int, by: int) -> Any:
             raise ZeroDivisionError("a size is divided by zero")
     if not isinstance(whole, Size) and not isinstance(by, Size):
         return whole // by
+    if not isinstance(by, Size):
+        assert isinstance(whole, Size)
+        inside = _made(whole.constant // by, shares(whole.terms, by))
+        rest = whole - inside * by
+        if _first(rest) < 0 <= _first(by - 1 - rest):
+            return inside - quotient(by - 1 - rest, by)
+        return inside + _small_quotient(rest, by)
     if _first(whole) < 0 <= _first(by - 1 - whole):
         return -quotient(by - 1 - whole, by)
     inside, rest = _divided(whole, by)
@@ -429,31 +449,27 @@ def _small_quotient(rest: int, by: int) -> Any:
         if factor > 1:
             parts = [(m, c // factor) for m, c in rest.terms]
             return quotient(_made(rest.constant // factor, parts), by // factor)
-    if isinstance(rest, Size) and not rest.constant and len(rest.terms) == 1 and rest.terms[0][1] == 1:
-        inner = rest.terms[0][0]
-        if len(inner) == 1 and inner[0][1] == 1 and isinstance(inner[0][0], Compound) and inner[0][0].op == "floordiv":
-            first, second = inner[0][0].args
-            return quotient(first, _product(second, by))
+    inner = lone_quotient(rest.constant, rest.terms) if isinstance(rest, Size) else None
+    if inner is not None:
+        first, second = inner.args
+        return quotient(first + (rest - _atom(inner.op, inner.args)) * second, _product(second, by))
     return _atom("floordiv", (rest, by))
 
 
 def remainder(whole: int, by: int) -> Any:
-    """whole % by."""
+    """whole % by; by a number, what its quotient leaves over."""
     if not isinstance(whole, Size) and whole == 0:
         return 0
     if not isinstance(whole, Size) and not isinstance(by, Size):
         return whole % by
     if not isinstance(by, Size):
-        whole = _made(
-            whole.constant % by if isinstance(whole, Size) else whole % by,
-            [(m, c % by) for m, c in (whole.terms if isinstance(whole, Size) else ())],
-        )
-    else:
-        whole = _divided(whole, by)[1]
-    if not isinstance(whole, Size) and (whole == 0 or not isinstance(by, Size)):
-        return whole % by if whole else 0
-    if _provably(whole) and _provably(by - 1 - whole):
-        return whole
+        return whole - quotient(whole, by) * by
+    whole = _divided(whole, by)[1]
+    if not isinstance(whole, Size) and whole == 0:
+        return 0
+    for candidate in (whole, whole + by):
+        if _provably(candidate) and _provably(by - 1 - candidate):
+            return candidate
     return _atom("mod", (whole, by))
 
 
