@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from fusewise.codegen.target import Target
 from fusewise.errors import memory_full
+from fusewise.ir.size import Size
 from fusewise.lower.program import Buffer, KernelCode, Program
 from fusewise.records import record
 from fusewise.runtime.arena import RunMemory, address_of
@@ -98,8 +99,7 @@ def build(
 
     machine_target = host_target() if target is None else target
     workers = min(worker_count(threads), program.workers)
-    own = [buffer for buffer in program.buffers if buffer.kind in ("host", "output")]
-    check_memory(program.arena_bytes + sum(buffer.nbytes for buffer in own), "the model's intermediate results")
+    check_memory(program.arena_bytes + _own_bytes(program, "host", "output"), "the model's intermediate results")
     store = KernelCache(cache) if isinstance(cache, Path) else cache
     begin = time.perf_counter()
     packers = packers_for(program.buffers, program.is_checked)
@@ -121,7 +121,7 @@ def build(
         pack_ms=(packed - linked) * 1e3,
         arena_bytes=program.arena_bytes,
         constant_bytes=sum(block.nbytes for block in constants.values()),
-        host_bytes=sum(buffer.nbytes for buffer in program.buffers if buffer.kind == "host"),
+        host_bytes=_own_bytes(program, "host"),
         workers=workers,
     )
     symbols = tuple(kernel.symbol for kernel in own_kernels)
@@ -131,6 +131,12 @@ def build(
     )
     contents = Contents(kept, symbols, tuple(images[: len(symbols)]), constants, machine_target)
     return _executable(contents, library, workers, resident, figures)
+
+
+def _own_bytes(program: Program, *kinds: str) -> int:
+    """Bytes of the buffers of these kinds, of those whose size is known."""
+    known = (one.nbytes for one in program.buffers if one.kind in kinds and not isinstance(one.nbytes, Size))
+    return sum(known)
 
 
 def _bare(buffer: Buffer, packed: np.ndarray | None) -> Buffer:
@@ -147,8 +153,7 @@ def restored(contents: Contents, threads: int | None = None, resident: Resident 
     """
     program = contents.program
     workers = min(worker_count(threads), program.workers)
-    own = sum(buffer.nbytes for buffer in program.buffers if buffer.kind in ("host", "output"))
-    check_memory(program.arena_bytes + own, "the model's intermediate results")
+    check_memory(program.arena_bytes + _own_bytes(program, "host", "output"), "the model's intermediate results")
     begin = time.perf_counter()
     library = load(list(contents.images), [*contents.symbols, *_plan_symbols(program)])
     figures = BuildFigures(
@@ -159,7 +164,7 @@ def restored(contents: Contents, threads: int | None = None, resident: Resident 
         pack_ms=0.0,
         arena_bytes=program.arena_bytes,
         constant_bytes=sum(block.nbytes for block in contents.constants.values()),
-        host_bytes=sum(buffer.nbytes for buffer in program.buffers if buffer.kind == "host"),
+        host_bytes=_own_bytes(program, "host"),
         workers=workers,
     )
     return _executable(contents, library, workers, resident, figures)
@@ -209,11 +214,10 @@ def _plan_symbols(program: Program) -> tuple[str, ...]:
 def _executable(
     contents: Contents, library: Library, workers: int, resident: Resident | None, figures: BuildFigures
 ) -> Executable:
-    @cache
-    def parts() -> HostMaker:
+    def parts(program: Program) -> HostMaker:
         from fusewise.runtime.stages import HostParts  # takes more along than most models need
 
-        return HostParts(contents.program, library.addresses, workers, build)
+        return HostParts(program, library.addresses, workers, build)
 
     if contents.program.symbols:
         from fusewise.runtime.plans import Plans

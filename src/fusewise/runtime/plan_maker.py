@@ -16,7 +16,7 @@ import numpy as np
 from fusewise.ir.size import Size, evaluate
 from fusewise.ir.types import TensorType
 from fusewise.lower.fixed import fixed_host
-from fusewise.lower.program import SIZES, HostStep, NativeStep, Port, StepVersions
+from fusewise.lower.program import SIZES, HostStep, NativeStep, Port, Program, StepVersions
 from fusewise.runtime.arena import OutputBlocks, SizedOutputs, address_of, aligned_block
 from fusewise.runtime.crew import Crew
 from fusewise.runtime.faults import faults_of
@@ -25,6 +25,7 @@ from fusewise.runtime.plan_code import IDLE, PLAN
 from fusewise.runtime.plan_tables import native_slots, numbers_of
 from fusewise.runtime.results import Results
 from fusewise.runtime.run_plan import Contents, HostMaker, HostPart, RunPlan, Stretch, stretch_rows
+from fusewise.runtime.sound import place_fault
 from fusewise.runtime.threads import STEP_WORDS, CallRow, StepTable, step_table
 
 __all__ = ["PlanMaker"]
@@ -35,9 +36,12 @@ _EMPTY = np.empty(0, np.uint8)
 class PlanMaker:
     """Of a program with symbols: `numbers` for the dimensions of inputs, and from these and an arena a plan."""
 
-    def __init__(self, contents: Contents, library: Library, workers: int, host: Callable[[], HostMaker]) -> None:
+    def __init__(
+        self, contents: Contents, library: Library, workers: int, host: Callable[[Program], HostMaker]
+    ) -> None:
         program = self._program = contents.program
         self._library, self._workers, self._host = library, workers, host
+        self._maker: HostMaker | None = None
         self.layout = numbers_of(program)
         self._compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.addresses[PLAN])
         self._kinds = [buffer.kind for buffer in program.buffers]
@@ -68,13 +72,13 @@ class PlanMaker:
         """Tables of all slots, and one behind them of a step that has nothing to do; calls, with slots in place of addresses."""
         slots = [slot for _, _, found in native_slots(self._program) for slot in found]
         of_kernel = [self._library.addresses[symbol] for symbol in contents.symbols]
-        functions = [of_kernel[slot.step.kernel] for slot in slots]
+        functions = [of_kernel[slot.kernel] for slot in slots]
         self._functions = np.array([*functions, self._library.addresses[IDLE]], np.int64)
-        counts = np.array([len(slot.step.arguments) for slot in slots], np.int64)
+        counts = np.array([len(slot.arguments) for slot in slots], np.int64)
         starts = np.cumsum(counts) - counts
         self._starts = np.array([*(8 * starts), 0], np.int64)
-        self._flags = np.array([*(_flags(slot.step) for slot in slots), 1], np.int64)
-        buffers = [place.buffer for slot in slots for place in slot.step.arguments]
+        self._flags = np.array([*(_flags(slot) for slot in slots), 1], np.int64)
+        buffers = [place.buffer for slot in slots for place in slot.arguments]
         self._buffers = np.array(buffers, np.int64)
         self._buffers[self._buffers == SIZES] = len(self._kinds)
         self._owners = np.repeat(np.arange(len(slots)), counts)
@@ -127,11 +131,6 @@ class PlanMaker:
         self._compute(given.buffer_info()[0], address_of(found))
         return found
 
-    def output_bytes(self, numbers: np.ndarray) -> int:
-        """Bytes of the outputs that have memory of their own."""
-        nbytes = numbers[self.layout.nbytes]
-        return sum(int(nbytes[buffer]) for buffer, _, _ in self._outputs)
-
     def plan(self, numbers: np.ndarray, arena: np.ndarray) -> RunPlan:
         """The plan of these numbers, in an arena that is large enough. `ValueError` for an argument outside its buffer."""
         layout = self.layout
@@ -181,7 +180,7 @@ class PlanMaker:
     def _words(self, numbers: np.ndarray, nbytes: np.ndarray, bases: np.ndarray) -> np.ndarray:
         """The arguments of all slots."""
         offsets = numbers[self.layout.offsets]
-        ends = np.append(nbytes, 8 * numbers.size)[self._buffers]
+        ends = nbytes[self._buffers]
         outside = (offsets < 0) | (offsets > ends)
         if outside.any():
             run = np.isin(self._owners, numbers[self.layout.chosen])
@@ -214,12 +213,25 @@ class PlanMaker:
         for part in self._parts:
             if isinstance(part, list):
                 number = self.reader(numbers)
-                parts.extend(self._host()([(k, fixed_host(step, number)) for k, step in part]))
+                self._maker = self._maker or self._host(self._program)
+                steps = [(k, fixed_host(step, number)) for k, step in part]
+                self._require_inside([step for _, step in steps], numbers[self.layout.nbytes])
+                parts.extend(self._maker(steps))
                 continue
-            rows, steps = part
-            calls = StepTable(table[rows], at + 8 * STEP_WORDS * rows.start, len(steps))
-            parts.append(Stretch(calls, steps, Crew(self._workers)))
+            rows, calls = part
+            rows_of = StepTable(table[rows], at + 8 * STEP_WORDS * rows.start, len(calls))
+            parts.append(Stretch(rows_of, calls, Crew(self._workers)))
         return tuple(parts)
+
+    @staticmethod
+    def _require_inside(steps: Sequence[HostStep], nbytes: np.ndarray) -> None:
+        """Raise `ValueError` for an operand of host steps, whose sizes are known, outside its buffer."""
+        for step in steps:
+            for name, place, kind in (*step.reads, *step.writes):
+                if place is not None and isinstance(kind, TensorType):
+                    fault = place_fault(name, place, kind, int(nbytes[place.buffer]))
+                    if fault:
+                        raise ValueError(fault)
 
     def _results_of(self, numbers: np.ndarray) -> Results:
         """Where outputs lie in memory of the program's own, with their types."""

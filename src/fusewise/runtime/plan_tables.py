@@ -18,47 +18,37 @@ from fusewise.records import record
 from fusewise.runtime.plan_code import PLAN, PlanWriter
 from fusewise.runtime.sizes import SymbolReader
 
-__all__ = ["Numbers", "Slot", "native_slots", "numbers_of", "plan_kernel"]
-
-
-@record(frozen=True, slots=True)
-class Slot:
-    """One version of a native step: the number of the step in the program."""
-
-    number: int
-    step: NativeStep
+__all__ = ["Numbers", "native_slots", "numbers_of", "plan_kernel"]
 
 
 @record(frozen=True)
 class Numbers:
     """Where what stands among the numbers of a plan, and `template`, those that are the same in all.
 
-    `offsets`: of each argument, in bytes; `sizes`: what kernels read, by slot in a row, from `starts` on; `nbytes`: of each buffer;
-    `contents`: of each buffer of such, its part; `arena`: where each arena buffer begins, and `total` what all of them take;
-    `shapes`: by output, its part or none; `chosen`: by native step, its slot, or the number of slots where there is nothing to
-    do; `symbols`: what they are.
+    `offsets`: of each argument, in bytes; `nbytes`: of each buffer, and of all numbers; `contents`: by buffer, its part; `arena`:
+    where each arena buffer begins; `total`: what all of these take; `outputs`: what the outputs do; `shapes`: by output, its part
+    or none; `chosen`: by native step, its slot, or the number of slots where there is nothing to do; `symbols`: what they are.
     """
 
     template: np.ndarray
     offsets: slice
-    sizes: slice
-    starts: tuple[int, ...]
     nbytes: slice
     contents: Mapping[int, slice]
     arena: slice
     total: int
+    outputs: int
     shapes: tuple[slice | None, ...]
     chosen: slice
     symbols: slice
 
 
-def native_slots(program: Program) -> Iterator[tuple[int, NativeStep | StepVersions, tuple[Slot, ...]]]:
+def native_slots(program: Program) -> Iterator[tuple[int, NativeStep | StepVersions, tuple[NativeStep, ...]]]:
     """The native steps, with their numbers and slots."""
     for number, step in enumerate(program.steps):
         if isinstance(step, NativeStep):
-            yield number, step, (Slot(number, step),)
+            yield number, step, (step,)
         elif isinstance(step, StepVersions):
-            yield number, step, tuple(Slot(number, one) for _, one in step.versions)
+            yield number, step, tuple(one for _, one in step.versions)
 
 
 def numbers_of(program: Program) -> Numbers:
@@ -92,11 +82,12 @@ class _Layout:
         starts: list[int] = []
         for slot in slots:
             starts.append(len(own))
-            own.extend(slot.step.sizes)
+            own.extend(slot.sizes)
         sizes = self._part(own)
         self._own = [sizes.start + start for start in starts]
         offsets = self._part(list(chain.from_iterable(map(self._offsets, slots, self._own))))
-        nbytes = self._part([buffer.nbytes for buffer in program.buffers])
+        nbytes = self._part([*(buffer.nbytes for buffer in program.buffers), 0])
+        outputs = self._part([sum(b.nbytes for b in program.buffers if b.kind in ("output", "host"))]).start
         contents = {
             k: self._part(buffer.contents) for k, buffer in enumerate(program.buffers) if buffer.kind == "sizes"
         }
@@ -106,18 +97,17 @@ class _Layout:
         chosen = self._part([first for first, _ in self._firsts()])
         symbols = self._part([size_of(symbol) for symbol in program.symbols])
         template = np.array([0 if isinstance(size, Size) else size for size in self._all], np.int64)
-        self.numbers = Numbers(
-            template, offsets, sizes, tuple(self._own), nbytes, contents, arena, total, shapes, chosen, symbols
-        )
+        template[nbytes.stop - 1] = 8 * template.size
+        self.numbers = Numbers(template, offsets, nbytes, contents, arena, total, outputs, shapes, chosen, symbols)
 
     def _part(self, sizes: Sequence[int]) -> slice:
         start = len(self._all)
         self._all.extend(sizes)
         return slice(start, len(self._all))
 
-    def _offsets(self, slot: Slot, own: int) -> Iterator[int]:
+    def _offsets(self, slot: NativeStep, own: int) -> Iterator[int]:
         """Of the arguments; a step's own sizes are counted from where all numbers begin."""
-        return (8 * own + place.offset if place.buffer == SIZES else place.offset for place in slot.step.arguments)
+        return (8 * own + place.offset if place.buffer == SIZES else place.offset for place in slot.arguments)
 
     def _firsts(self) -> Iterator[tuple[int, NativeStep | StepVersions]]:
         """Of each native step the number of its first slot."""
@@ -155,7 +145,7 @@ class _Layout:
         for condition in reader.conditions:
             writer.require(condition)
         at = {k: writer.number(size) for k, size in enumerate(self._all)}
-        for position in (*range(numbers.nbytes.start, numbers.nbytes.stop), *_places(numbers.shapes)):
+        for position in (*range(numbers.nbytes.start, numbers.nbytes.stop - 1), *_places(numbers.shapes)):
             if isinstance(self._all[position], Size):
                 at[position] = writer.call("nonnegative", at[position])
         for position, size in enumerate(self._all):

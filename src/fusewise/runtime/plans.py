@@ -43,7 +43,7 @@ class Plans:
         contents: Contents,
         library: Library,
         workers: int,
-        host: Callable[[], HostMaker],
+        host: Callable[[Program], HostMaker],
         limit: int | None = None,
     ) -> None:
         program = self._program = contents.program
@@ -87,7 +87,7 @@ class Plans:
         if numbers[0]:
             raise self._fault(shapes)
         total = int(numbers[maker.layout.total])
-        wanted = total + maker.output_bytes(numbers) + self._constants
+        wanted = total + int(numbers[maker.layout.outputs]) + self._constants
         if wanted > self._limit:
             raise self._too_large(self._reader.values(shapes), wanted)
         if self._program.is_checked:

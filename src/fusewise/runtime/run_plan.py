@@ -123,7 +123,7 @@ def _allocate(
 
 
 def run_plan_of(
-    contents: Contents, library: Library, workers: int, resident: Resident | None, host: Callable[[], HostMaker]
+    contents: Contents, library: Library, workers: int, resident: Resident | None, host: Callable[[Program], HostMaker]
 ) -> RunPlan:
     """Memory, and step tables, split at host steps, over one array of argument pointers. The program has no symbols. `host`
     gives what makes host steps in a row ready to run, and is asked where there are any."""
@@ -133,9 +133,11 @@ def run_plan_of(
     native = [step for step in program.steps if isinstance(step, NativeStep)]
     arguments, at = _pointers(native, memory, checks)
     parts: list[Stretch | HostPart] = []
+    maker: HostMaker | None = None
     for hosted, group in groupby(enumerate(program.steps), lambda row: isinstance(row[1], HostStep)):
         if hosted:
-            parts.extend(host()([(number, step) for number, step in group if isinstance(step, HostStep)]))
+            maker = host(program) if maker is None else maker
+            parts.extend(maker([(number, step) for number, step in group if isinstance(step, HostStep)]))
             continue
         rows = [
             (number, CallRow(library.addresses[contents.symbols[s.kernel]], next(at), s.barrier, pieces=s.pieces))
