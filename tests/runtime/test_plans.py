@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtime.free_programs import answers, feeds, free_program
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.runtime.free_programs import BATCH, COLUMNS, SEQUENCE, B, S, answers, feeds, free_program
 
-from fusewise.errors import UsageError
+from fusewise.codegen.llvm.checked import checked_code
+from fusewise.errors import ResourceLimit, UsageError
+from fusewise.ir.size import LARGEST, evaluate, greatest, least
+from fusewise.lower.fixed import fixed
+from fusewise.lower.program import Extent, NativeStep, Place, Program, StepVersions
+from fusewise.runtime import artefact
+from fusewise.runtime.container import Container
 from fusewise.runtime.executable import Executable, build
+from fusewise.runtime.host import host_target
+from fusewise.runtime.jit import compile_object, load
+from fusewise.runtime.plan_code import IDLE, PLAN, PlanWriter
 from fusewise.runtime.program_json import program_from_json, program_to_json
+from fusewise.runtime.sound import check_program
 
 SIZES = [(1, 1), (1, 8), (2, 9), (3, 7), (0, 5), (1, 17), (5, 101), (2, 64), (1, 1)]
 
 
 def check(model: Executable, batch: int, sequence: int) -> None:
-    given = feeds(batch, sequence)
-    for found, wanted in zip(model.run(None, given), answers(given), strict=True):
+    fed = feeds(batch, sequence)
+    for found, wanted in zip(model.run(None, fed), answers(fed), strict=True):
         assert found.shape == wanted.shape
         np.testing.assert_array_equal(found, wanted)
 
@@ -81,3 +97,147 @@ def test_the_same_after_a_file() -> None:
     program = free_program()
     found = program_from_json(program_to_json(program))
     assert str(program_to_json(found)) == str(program_to_json(program))
+    symbols = [*(kernel.symbol for kernel in program.kernels), PLAN]
+    check_program(found, symbols, {4: 16})
+
+
+def test_one_file_for_all_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "free.fw"
+    artefact.write(path, build(free_program()), {"summary": {}, "bounds": {}}, "1")
+    with Container(path, "1") as container:
+        model = artefact.read(container).executable
+    for batch, sequence in SIZES:
+        check(model, batch, sequence)
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda p: replace(p, symbols=()), "sizes, and has none|has a version|cannot have"),
+        (lambda p: replace(p, symbols=(replace(BATCH, low=5, high=4), SEQUENCE)), "cannot be 5 to 4"),
+        (lambda p: _with_buffer(p, 5, place=3), "not counted from 0"),
+        (lambda p: _with_buffer(p, 5, place=-1), "not counted from 0"),
+        (lambda p: _with_buffer(p, 0, nbytes=B * 8), "needs .* bytes"),
+        (lambda p: _with_buffer(p, 6, nbytes=20), "does not hold 3 integers"),
+        (lambda p: _with_step(p, 0, kernel=4), "calls kernel 4"),
+        (lambda p: _with_step(p, 0, sizes=()), "in buffer -1"),
+        (lambda p: replace(p, steps=(StepVersions(1, (((p.checks[0].condition,), p.steps[0]),)),)), "no version"),
+    ],
+)
+def test_files_that_do_not_fit_themselves(change: Callable[[Program], Program], sentence: str) -> None:
+    program = change(free_program())
+    with pytest.raises(ValueError, match=sentence):
+        check_program(program, ["a", "b", "c", "d", PLAN], {4: 16})
+
+
+def _with_buffer(program: Program, number: int, **changes: object) -> Program:
+    buffers = list(program.buffers)
+    buffers[number] = replace(buffers[number], **changes)  # type: ignore[arg-type]
+    return replace(program, buffers=tuple(buffers))
+
+
+def _with_step(program: Program, number: int, **changes: object) -> Program:
+    steps = list(program.steps)
+    steps[number] = replace(steps[number], **changes)  # type: ignore[arg-type]
+    return replace(program, steps=tuple(steps))
+
+
+def test_an_argument_outside_its_buffer_is_refused_when_sizes_are_known() -> None:
+    program = free_program()
+    first = program.steps[0]
+    assert isinstance(first, NativeStep)
+    moved = (Place(0, S * 100), *first.arguments[1:])
+    model = build(_with_step(program, 0, arguments=moved))
+    with pytest.raises(UsageError, match="outside its buffer"):
+        model.run(None, feeds(1, 5))
+
+
+def test_a_size_beyond_what_memory_there_is() -> None:
+    model = build(free_program(symbols=(replace(BATCH, high=LARGEST), replace(SEQUENCE, high=LARGEST))))
+    check(model, 1, 4)
+    plans = model._plans
+    assert plans is not None
+    for shape in ((1 << 20, 1 << 14), (1 << 30, 1 << 30), (LARGEST, LARGEST)):
+        with pytest.raises(ResourceLimit, match=f"batch={shape[0]}, sequence={shape[1]}"):
+            plans._planned(((*shape, 4), shape))
+    check(model, 2, 5)
+
+
+def test_the_arena_grows_and_plans_are_kept_within_bounds() -> None:
+    model = build(free_program())
+    plans = model._plans
+    assert plans is not None
+    for sequence in {*range(1, 60)} - {13}:
+        check(model, 2, sequence)
+    assert plans.arena_bytes <= 2 * 59 * 16 * 9 // 8 + 64
+    for sequence in range(50, 60):
+        check(model, 2, sequence)
+    made, arena = plans.made, plans.arena_bytes
+    for sequence in range(50, 60):
+        check(model, 2, sequence)
+    assert (plans.made, plans.arena_bytes) == (made, arena)
+    assert len(plans._known) <= 16
+
+
+def test_a_checked_build() -> None:
+    """Memory of each plan is its own, between guards, and what kernels may touch follows from sizes."""
+    program = free_program(workers=1)
+    count = B * S * COLUMNS * 4
+    extents = (
+        Extent("a", "x", 0, count, False),
+        Extent("b", "w", 0, 16, False),
+        Extent("c", "y", 0, count, True),
+        Extent("sizes", "", 0, 16, False),
+    )
+    kernels = tuple(checked_code(kernel) for kernel in program.kernels)
+    steps = tuple(replace(step, extents=extents) for step in program.steps if isinstance(step, NativeStep))
+    made = replace(program, kernels=kernels, steps=steps, is_checked=True, outputs=(program.outputs[0],))
+    model = build(made)
+    for batch, sequence in SIZES:
+        fed = feeds(batch, sequence)
+        np.testing.assert_array_equal(model.run(None, fed)[0], answers(fed)[0])
+
+
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": lambda a, b: a // greatest(b, 1),
+    "remainder": lambda a, b: a % greatest(b, 1),
+    "least": least,
+    "greatest": greatest,
+}
+
+SIZES_TO_TRY = st.recursive(
+    st.one_of(st.integers(-9, 9), st.sampled_from([B, S])),
+    lambda inner: st.builds(lambda op, a, b: OPERATIONS[op](a, b), st.sampled_from(sorted(OPERATIONS)), inner, inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(SIZES_TO_TRY, min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1),
+)
+def test_native_code_computes_what_sizes_are(sizes: list[int], values: list[tuple[int, int]]) -> None:
+    writer = PlanWriter({"batch": 0, "sequence": 1})
+    for k, size in enumerate(sizes):
+        writer.store(k + 1, writer.number(size))
+    image = compile_object(writer.text(), host_target(), "quick")
+    library = load([image], [PLAN, IDLE])
+    compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.addresses[PLAN])
+    for batch, sequence in values:
+        dims, found = np.array([batch, sequence], np.int64), np.zeros(len(sizes) + 1, np.int64)
+        compute(dims.ctypes.data, found.ctypes.data)
+        wanted = [evaluate(size, {"batch": batch, "sequence": sequence}) for size in sizes]
+        assert found.tolist() == [0, *wanted]
+
+
+@pytest.mark.parametrize("batch, sequence", [(1, 5), (3, 9), (0, 4)])
+def test_plans_say_what_the_program_is_at_these_sizes(batch: int, sequence: int) -> None:
+    program = free_program()
+    settled = fixed(program, {"batch": batch, "sequence": sequence})
+    fed = feeds(batch, sequence)
+    for a, b in zip(build(program).run(None, fed), build(settled).run(None, fed), strict=True):
+        np.testing.assert_array_equal(a, b)
