@@ -13,6 +13,7 @@ from fusewise.codegen.instructions.table import VPDPBUSD
 from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import Target
 from fusewise.errors import UsageError
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.passes.pipeline import CLEAN, DEFINED, PRECISIONS, Pass, run
@@ -79,14 +80,17 @@ def _suits_winograd(node: Node, weights: TensorType, result: TensorType) -> bool
         and set(node.attribute("strides", (1,))) | set(node.attribute("dilations", (1,))) == {1}
         and int(node.attribute("group", 1)) == 1
         and min(weights.dims[:2]) >= LEAST_CHANNELS
-        and min(result.dims[2:]) >= LEAST_EXTENT
+        and min(map(hint, result.dims[2:])) >= LEAST_EXTENT
     )
 
 
 def _pays_by_rows(image: TensorType) -> bool:
     """Not a small map, and not one of so many channels that workers share those out."""
-    _, channels, height, width = image.dims
-    return channels <= MeasuredFigures().sharing.shared_by_rows * height * width and image.nbytes >= LEAST_POOLED_BYTES
+    _, channels, height, width = map(hint, image.dims)
+    return (
+        channels <= MeasuredFigures().sharing.shared_by_rows * height * width
+        and hint(image.nbytes) >= LEAST_POOLED_BYTES
+    )
 
 
 pool_by_rows = pooled_by_rows(_pays_by_rows)

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from fusewise.fusion.mapping import edge_mappings, nest_depth, node_mapping
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ir.walk import successors
@@ -124,7 +125,7 @@ class ExtendedGraph:
         """Arithmetic operations of one application."""
         if index not in self._flops:
             spec, node = self.spec(index), self.node(index)
-            self._flops[index] = 0 if spec is None else flops_of(spec, call_of(self.graph, node))
+            self._flops[index] = 0 if spec is None else hint(flops_of(spec, call_of(self.graph, node)))
         return self._flops[index]
 
     def flags(self, index: int) -> frozenset[str]:
@@ -135,10 +136,10 @@ class ExtendedGraph:
         return spec.flags | ({"distributive"} if spec.distributes_over else set())
 
     def size(self, value: str) -> int | None:
-        """Elements of a value; None when its shape is not known."""
+        """Elements of a value, at the hints where it depends on symbols; None when its shape is not known."""
         if value not in self._sizes:
             kind = self.graph.types.get(value)
-            self._sizes[value] = kind.size if isinstance(kind, TensorType) and kind.is_static else None
+            self._sizes[value] = hint(kind.size) if isinstance(kind, TensorType) and kind.is_static else None
         return self._sizes[value]
 
     def nbytes(self, value: str) -> int:

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from collections.abc import Mapping as Table
 from dataclasses import field
+from zlib import crc32
 
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.verdicts import Reason
+from fusewise.ir.size import Size, evaluate, symbols_of
+from fusewise.ir.types import TensorType
 from fusewise.ops.spec import Mapping
 from fusewise.records import record
 
@@ -98,13 +101,23 @@ def moved(ecg: ExtendedGraph, index: int, at: Probes, back: bool = False) -> Pro
     node = ecg.node(index)
     if node.op != "Transpose" or node.domain:
         return at
-    dims = ecg.graph.tensor(node.inputs[0]).dims
+    dims = [_probed(dim) for dim in ecg.graph.tensor(node.inputs[0]).dims]
     permutation = node.attribute("perm", tuple(range(len(dims)))[::-1])
     steps, turned = _row_steps(dims), _row_steps([dims[axis] for axis in permutation])
     pairs = [(steps[axis], dims[axis], turned[k]) for k, axis in enumerate(permutation)]
     if back:
         pairs = [(turned[k], dims[axis], steps[axis]) for k, axis in enumerate(permutation)]
     return tuple(sum(place // step % max(1, extent) * there for step, extent, there in pairs) for place in at)
+
+
+def _probed(size: int) -> int:
+    """A number for a size, so that what is not alike for all sizes hardly is for these."""
+    if not isinstance(size, Size):
+        return size
+    return evaluate(size, {s.name: _PRIMES[crc32(s.name.encode()) % len(_PRIMES)] for s in symbols_of(size)})
+
+
+_PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197, 199)
 
 
 def _row_steps(dims: Sequence[int]) -> list[int]:
@@ -142,7 +155,8 @@ class _Shape:
 
         Two values lie alike when these places are the same ones.
         """
-        size = self.ecg.size(hub) or 0
+        kind = self.ecg.graph.types.get(hub)
+        size = _probed(kind.size) if isinstance(kind, TensorType) and kind.is_static else 0
         found: dict[str, Probes] = {hub: tuple(size * part // 101 for part in (3, 14, 37, 58, 71, 97))}
         onwards, settled = True, 0
         while settled < 2:  # sweeps in turn from either end that found nothing more

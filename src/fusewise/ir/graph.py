@@ -7,7 +7,7 @@ A pass builds a new graph that shares the nodes it did not touch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -31,6 +31,8 @@ __all__ = [
     "SizesConstant",
     "Subgraph",
     "attributes_of",
+    "constant_of",
+    "integer_array",
 ]
 
 
@@ -166,6 +168,21 @@ class SizesConstant(Constant):
         return self._kind
 
     __hash__ = Constant.__hash__
+
+
+def integer_array(items: Sequence[int]) -> np.ndarray:
+    """Numbers, as int64, or numbers and sizes, as objects, in a row."""
+    if all(not isinstance(item, Size) for item in items):
+        return np.array(items, np.int64)
+    found = np.empty(len(items), object)
+    found[:] = items
+    return found
+
+
+def constant_of(array: np.ndarray) -> Constant:
+    """The constant of an array of numbers, or of int64 numbers and sizes, which are objects."""
+    has_sizes = array.dtype == object and any(isinstance(item, Size) for item in array.reshape(-1).tolist())
+    return SizesConstant(array) if has_sizes else Constant(array)
 
 
 @dataclass(frozen=True, slots=True)

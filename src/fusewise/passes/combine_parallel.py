@@ -11,7 +11,7 @@ from dataclasses import field
 
 import numpy as np
 
-from fusewise.ir.graph import Constant, Graph, Node, attributes_of
+from fusewise.ir.graph import Constant, Graph, Node, attributes_of, constant_of, integer_array
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.records import record
 from fusewise.trace import Trace
@@ -67,7 +67,7 @@ class _Draft:
         return name
 
     def constant(self, array: np.ndarray, stem: str) -> str:
-        data = Constant(array)
+        data = constant_of(array)
         name = self.value(stem, data.type)
         self.constants[name] = data
         return name
@@ -114,7 +114,7 @@ def _static(graph: Graph, value: str) -> TensorType | None:
 
 def _split(draft: _Draft, nodes: Sequence[Node], whole: Node, axis: int) -> tuple[Node, Node]:
     widths = [draft.graph.tensor(node.outputs[0]).dims[axis] for node in nodes]
-    sizes = draft.constant(np.array(widths, np.int64), f"{whole.name}_widths")
+    sizes = draft.constant(integer_array(widths), f"{whole.name}_widths")
     origin = tuple(dict.fromkeys(name for node in nodes for name in node.origin))
     parts = tuple(node.outputs[0] for node in nodes)
     split = Node("Split", (whole.outputs[0], sizes), parts, attributes_of(axis=axis), "", f"{whole.name}_split", origin)

@@ -39,6 +39,8 @@ def _padded_taps(edit: Edit, node: Node) -> Change | None:
         return None
     if node.attribute("auto_pad", "NOTSET") != "NOTSET":
         return None
+    if not all(isinstance(size, int) for kind in (image, result, weight) for size in kind.dims[2:]):
+        return None
     rank = image.rank - 2
     strides, dilations = (node.attribute(name, (1,) * rank) for name in ("strides", "dilations"))
     axes = list(zip(image.dims[2:], result.dims[2:], weight.dims[2:], strides, dilations, pads[:rank], strict=True))

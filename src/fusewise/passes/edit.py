@@ -17,9 +17,12 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import InvalidModel
-from fusewise.ir.graph import Constant, Graph, LazyConstant, Node, attributes_of
+from fusewise.ir.deciding import known_below, known_equal
+from fusewise.ir.graph import Constant, Graph, LazyConstant, Node, SizesConstant, attributes_of, constant_of
+from fusewise.ir.size import SizeNeeded, Undecided
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import DATA_LIMIT, infer_outputs
+from fusewise.ops.shapes.table import has_sizes, infer_sizes
 from fusewise.records import record
 from fusewise.rewrite.match import Occurrence, Only, occurrences
 from fusewise.rewrite.pattern import Pattern, pattern_of
@@ -150,12 +153,12 @@ class Edit:
         return not value or (not self.reads(value) and not self.is_output(value))
 
     def array(self, value: str) -> np.ndarray | None:
-        """The contents of a constant, else None."""
+        """The contents of a constant of numbers, else None: also where some are sizes that are not known yet."""
         constant = self.constants.get(value)
-        return None if constant is None else constant.array
+        return None if constant is None or isinstance(constant, SizesConstant) else constant.array
 
     def operand(self, node: Node, i: int) -> np.ndarray | None:
-        """The contents of operand `i` when it is a constant, else None."""
+        """The contents of operand `i` when it is a constant of numbers, else None."""
         return self.array(node.inputs[i]) if i < len(node.inputs) else None
 
     def scalar(self, value: str) -> float | None:
@@ -178,7 +181,7 @@ class Edit:
     def constant(self, array: np.ndarray, stem: str) -> str:
         """A new constant; it is dropped in the end if nothing reads it."""
         name = self.fresh(stem)
-        self.constants[name] = Constant(array)
+        self.constants[name] = constant_of(array)
         self.types[name] = self.constants[name].type
         return name
 
@@ -259,7 +262,7 @@ class Edit:
                 self.types[new] = self.types[old]
             self._reads[new] = self._reads.get(new, 0) + self._reads.pop(old, 0)
         for value, found in change.known.items():
-            self.constants[value] = found if isinstance(found, Constant) else Constant(found)
+            self.constants[value] = found if isinstance(found, Constant) else constant_of(found)
             self.types[value] = self.constants[value].type
         self._release(node.reads)
 
@@ -310,8 +313,28 @@ class Edit:
         kinds = tuple(self.types[v] if v else None for v in node.inputs)
         constants = (self.constants.get(v) for v in node.inputs)
         known = tuple(None if c is None or c.type.size > DATA_LIMIT else c.array for c in constants)
-        found = zip(node.outputs, infer_outputs(node, kinds, known, self.opset), strict=True)
+        if has_sizes(kinds, known):
+            types = infer_sizes(node, kinds, known, self.opset, AlreadyTold())
+        else:
+            types = infer_outputs(node, kinds, known, self.opset)
+        found = zip(node.outputs, types, strict=True)
         return {value: kind for value, kind in found if value and kind is not None}
+
+
+def may_be_empty(dims: Sequence[int]) -> dict[str, int]:
+    """The attribute of a Reshape to `dims` where one of them may be 0: no dimension is copied then."""
+    may = not all(known_below(0, dim) or known_equal(dim, -1) for dim in dims)
+    return {"allowzero": 1} if may else {}
+
+
+class AlreadyTold:
+    """What must hold of sizes for the nodes of a rule: nothing that the nodes in whose place they are did not ask for."""
+
+    def equal(self, a: int, b: int, why: str) -> int:
+        return a
+
+    def at_least(self, a: int, b: int, why: str) -> None:
+        pass
 
 
 def sweep(graph: Graph, trace: Trace, rules: Sequence[LocalRule]) -> Graph:
@@ -360,7 +383,10 @@ def _settle(edit: Edit, first: Node, by_root: Mapping[str, list[LocalRule]], tra
 
 def _first_change(edit: Edit, node: Node, rules: Iterable[LocalRule], trace: Trace) -> Change | None:
     for rule in rules:
-        found = rule.change(edit, node)
+        try:
+            found = rule.change(edit, node)
+        except (SizeNeeded, Undecided):
+            continue  # the rule has to know more of sizes than is known
         change = None if found is None else edit.landed(node, found)
         if change is not None:
             where = tuple(part.label for part in change.matched)

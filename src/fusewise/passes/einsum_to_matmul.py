@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from fusewise.ir.graph import Graph, Node, attributes_of
+from fusewise.ir.deciding import known_equal
+from fusewise.ir.graph import Graph, Node, attributes_of, integer_array
 from fusewise.ir.types import TensorType
 from fusewise.ops.contract import EinsumEquation, equation_of
 from fusewise.ops.spec import Call, NotDefined
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, may_be_empty, rebuilt, sweep
 from fusewise.records import record
 from fusewise.trace import Trace
 
@@ -86,7 +86,7 @@ def _is_plain(equation: EinsumEquation, shapes: Sequence[Sequence[int]]) -> bool
     """Is every label in a term once, and of one size that is not zero?"""
     terms = (*equation.operands, equation.output)
     sizes = all(
-        size == equation.extents[label] > 0
+        known_equal(size, equation.extents[label]) and not known_equal(size, 0)
         for labels, shape in zip(equation.operands, shapes, strict=True)
         for label, size in zip(labels, shape, strict=True)
     )
@@ -116,7 +116,7 @@ def _written(
     nodes: list[Node] = []
     extents, batch = equation.extents, [equation.extents[c] for c in kinds.batch]
 
-    def step(op: str, inputs: Sequence[str], stem: str, shape: Sequence[int], **attributes: list[int]) -> str:
+    def step(op: str, inputs: Sequence[str], stem: str, shape: Sequence[int], **attributes: Any) -> str:
         value = edit.value(f"{node.label}_{stem}", TensorType(dtype, tuple(shape)))
         nodes.append(Node(op, tuple(inputs), (value,), attributes_of(**attributes)))
         return value
@@ -130,8 +130,8 @@ def _written(
     def shaped(value: str, have: Sequence[int], want: Sequence[int], stem: str) -> str:
         if list(have) == list(want):
             return value
-        shape = edit.constant(np.array(want, np.int64), f"{node.label}_{stem}_shape")
-        return step("Reshape", (value, shape), f"{stem}_merged", want)
+        shape = edit.constant(integer_array(want), f"{node.label}_{stem}_shape")
+        return step("Reshape", (value, shape), f"{stem}_merged", want, **may_be_empty(want))
 
     def size(labels: _Labels) -> int:
         return math.prod(extents[c] for c in labels)

@@ -11,7 +11,7 @@ from fusewise.errors import FusewiseError, InvalidModel
 from fusewise.frontend.bodies import bodies_of, graph_of_body
 from fusewise.frontend.shape_values import known_outputs
 from fusewise.ir.dtypes import dtype_of_onnx
-from fusewise.ir.graph import Constant, Graph, Node
+from fusewise.ir.graph import Constant, Graph, Node, SizesConstant
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.interpret import definition_size, interpret
@@ -81,10 +81,21 @@ def fold_node(edit: Edit, node: Node) -> Change | None:
     turned = _turned(edit, node)
     if turned is not None:
         return Change((node,), "operands are constant", known={node.outputs[0]: turned})
-    if not _affordable(edit, node):
+    if not _has_sizes(edit, node) and not _affordable(edit, node):
         return None
     known = _evaluated(edit, node)
-    return None if known is None else Change((node,), "operands are constant", known=known)
+    return None if known is None else Change((node,), "operands are constant", known=_constants(edit, known))
+
+
+def _constants(edit: Edit, known: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray | Constant]:
+    """Numbers as they are, numbers and sizes as constants of the type that they have."""
+    kinds = {value: edit.static(value) for value in known}
+    return {
+        value: SizesConstant(array, kind.dtype)
+        if array.dtype == object and kind is not None and kind.dtype.is_integer
+        else array
+        for (value, array), kind in zip(known.items(), kinds.values(), strict=True)
+    }
 
 
 def _is_short_loop(edit: Edit, node: Node) -> bool:
@@ -99,7 +110,7 @@ def _is_short_loop(edit: Edit, node: Node) -> bool:
 def _empty(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
     """The results of a node of which none has an element; None for any other node, and where the model only says so."""
     kinds = {value: edit.static(value) for value in node.writes}
-    if not kinds or any(kind is None or kind.size for kind in kinds.values()):
+    if not kinds or any(kind is None or not kind.is_fixed or kind.size for kind in kinds.values()):
         return None
     try:
         if edit.inferred(node) != kinds:
@@ -107,6 +118,14 @@ def _empty(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
     except InvalidModel:
         return None
     return {value: np.empty(kind.dims, kind.dtype.numpy) for value, kind in kinds.items() if kind is not None}
+
+
+def _has_sizes(edit: Edit, node: Node) -> bool:
+    """Does an operand hold, or have a result as its shape, sizes that are no numbers?"""
+    kinds = (edit.types.get(value) for value in (*node.reads, *node.writes))
+    return any(isinstance(edit.constants.get(value), SizesConstant) for value in node.reads) or any(
+        isinstance(kind, TensorType) and kind.is_static and not kind.is_fixed for kind in kinds
+    )
 
 
 def _turned(edit: Edit, node: Node) -> Constant | None:
@@ -210,12 +229,13 @@ def _defined(
 def _evaluated(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
     """The outputs of a node by name; None when it cannot be evaluated, or not to what its types say."""
     kinds = tuple(edit.types.get(value) if value else None for value in node.inputs)
-    arrays = tuple(edit.array(value) if value else None for value in node.inputs)
+    constants = tuple(edit.constants.get(value) if value else None for value in node.inputs)
+    arrays = tuple(None if constant is None else constant.array for constant in constants)
     found: tuple[np.ndarray | None, ...] = known_outputs(node, kinds, arrays)
     if len(found) == 1 and found[0] is None:
         found = (_moved(node, arrays),)
     if any(name and value is None for name, value in zip(node.outputs, found, strict=True)):
-        if node.op in _FROM_TYPE:
+        if node.op in _FROM_TYPE or _has_sizes(edit, node):
             return None
         found = _defined(edit, node, kinds, arrays)
     if any(name and value is None for name, value in zip(node.outputs, found, strict=True)):
@@ -235,7 +255,7 @@ def _fits(value: np.ndarray, kind: object) -> bool:
     if not isinstance(kind, TensorType) or (value.dtype != object and value.dtype != kind.dtype.numpy):
         return False
     if value.dtype == object and kind.dtype.name != "string":
-        return False
+        return kind.dtype.name in ("int64", "int32") and kind.shape == value.shape
     return kind.shape is None or (
         len(kind.shape) == value.ndim
         and all(not isinstance(dim, int) or dim == size for dim, size in zip(kind.shape, value.shape, strict=True))

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import UnsupportedModel
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import BOOL, DType
-from fusewise.ir.graph import Constant, Node, attributes_of
+from fusewise.ir.graph import Constant, Node, attributes_of, integer_array
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import Call
-from fusewise.passes.edit import Edit
+from fusewise.passes.edit import Edit, may_be_empty
 from fusewise.records import record
 
 __all__ = ["Notation", "Operand", "TensorValue", "call_of"]
@@ -101,7 +102,7 @@ class Notation:
         self.stem = stem
         self.folds = folds
         self.nodes: list[Node] = []
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], TensorValue] = {}
+        self._constants: dict[tuple[str, tuple[int, ...], object], TensorValue] = {}
 
     def __getattr__(self, op: str) -> Callable[..., TensorValue]:
         if op.startswith("_"):
@@ -145,7 +146,8 @@ class Notation:
 
     def constant(self, array: np.ndarray) -> TensorValue:
         """A constant; equal ones are one."""
-        key = (array.dtype.str, array.shape, array.tobytes())
+        contents = tuple(map(str, array.tolist())) if array.dtype == object else array.tobytes()
+        key = (array.dtype.str, array.shape, contents)
         if key not in self._constants:
             self._constants[key] = self.value(self.edit.constant(array, f"{self.stem}_number"))
         return self._constants[key]
@@ -167,7 +169,7 @@ class Notation:
         known = self.edit.constants.get(x.name) if self.folds else None
         if known is not None:
             return self.value(self.edit.constant(known.array.reshape(tuple(dims)), f"{x.name}_reshaped"))
-        return self.Reshape(x, list(dims), allowzero=int(0 in dims))
+        return self.Reshape(x, list(dims), allowzero=may_be_empty(dims).get("allowzero", 0))
 
     def permute(self, x: TensorValue, order: Sequence[int]) -> TensorValue:
         """The axes in another order."""
@@ -188,7 +190,7 @@ class Notation:
 
     def slice(self, x: TensorValue, axis: int, start: int, end: int, step: int = 1) -> TensorValue:
         """A range along one axis, by ONNX's rules."""
-        if (start, step) == (0, 1) and end >= x.dims[axis]:
+        if (start, step) == (0, 1) and known_below(x.dims[axis] - 1, end):
             return x
         return self.Slice(x, [start], [end], [axis], [step])
 
@@ -212,4 +214,4 @@ class Notation:
         if isinstance(operand, int | float):
             assert like is not None, "a number has the type of a value beside it"
             return self.number(operand, like)
-        return self.constant(np.array(operand, np.int64))
+        return self.constant(integer_array(operand))

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
@@ -41,7 +42,7 @@ def _split(edit: Edit, node: Node, pays: Pays) -> Change | None:
     if image is None or image.rank != 4 or image.dtype != FLOAT32 or not _covers_map(edit, node):
         return None
     batch, channels, height, width = image.dims
-    if min(height, width) < 2 or not pays(image):
+    if min(hint(height), hint(width)) < 2 or not pays(image):
         return None
     stem = node.outputs[0]
     columns, every = (edit.constant(np.array(axes, np.int64), f"{stem}_axes") for axes in ([3], [2, 3]))

@@ -9,9 +9,9 @@ import itertools
 
 import numpy as np
 
-from fusewise.ir.graph import Node
+from fusewise.ir.graph import Node, integer_array
 from fusewise.ir.types import TensorType
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt
+from fusewise.passes.edit import Change, Edit, LocalRule, may_be_empty, rebuilt
 
 __all__ = ["READ_PARTS", "axis_of"]
 
@@ -31,7 +31,7 @@ def axis_of(edit: Edit, node: Node) -> int | None:
 def _offsets(edit: Edit, concat: Node, axis: int) -> list[int] | None:
     """Where each part begins along the axis, and the end of the last; None where a shape is not known."""
     kinds = [edit.static(part) for part in concat.inputs]
-    if any(kind is None for kind in kinds):
+    if any(kind is None or not isinstance(kind.dims[axis], int) for kind in kinds):
         return None
     return [0, *itertools.accumulate(kind.dims[axis] for kind in kinds if kind is not None)]
 
@@ -112,8 +112,9 @@ def _gather_of_one(edit: Edit, node: Node) -> Change | None:
         return None
     if int(index) not in (0, -1) or 0 in made.dims:
         return None
-    shape = edit.constant(np.array(made.dims, dtype=np.int64), f"{node.label}_shape")
-    return Change((node,), "the only position", (rebuilt(node, "Reshape", (node.inputs[0], shape)),))
+    shape = edit.constant(integer_array(made.dims), f"{node.label}_shape")
+    reshape = rebuilt(node, "Reshape", (node.inputs[0], shape), **may_be_empty(made.dims))
+    return Change((node,), "the only position", (reshape,))
 
 
 def _constants(edit: Edit, node: Node) -> Change | None:
@@ -126,6 +127,8 @@ def _constants(edit: Edit, node: Node) -> Change | None:
         if sum(kind.size * kind.dtype.itemsize for kind in kinds if kind is not None) > _MOST_JOINED:
             continue
         arrays = [array for i in places if (array := edit.operand(node, i)) is not None]
+        if len(arrays) < len(places):
+            continue
         joined = edit.constant(np.concatenate(arrays, int(node.attribute("axis", 0))), f"{node.label}_joined")
         merged = node.with_inputs((*node.inputs[: places[0]], joined, *node.inputs[places[-1] + 1 :]))
         return Change((node,), "constants beside each other", (merged,))

@@ -48,6 +48,8 @@ def _between_reshapes(edit: Edit, node: Node, found: Occurrence) -> Change | Non
     if kind is None or grouped is None or scale is None or bias is None or kind.rank < 3 or not kind.size:
         return None
     samples, channels, groups = kind.dims[0], kind.dims[1], grouped.dims[1]
+    if not isinstance(channels, int) or not isinstance(groups, int):
+        return None
     if grouped.dims[0] != samples or channels % groups:
         return None
     names = [

@@ -115,7 +115,7 @@ def _normalised(edit: Edit, node: Node, op: str, found: Occurrence, axes: int | 
     kind = edit.static(x)
     if axes is None or epsilon is None or kind is None or kind.dtype != FLOAT32:
         return None
-    if not edit.same_type(x, node.outputs[0]):
+    if not edit.same_type(x, node.outputs[0]) or not all(isinstance(n, int) for n in kind.dims[kind.rank - axes :]):
         return None
     ones = edit.constant(np.ones(kind.dims[kind.rank - axes :], dtype=np.float32), f"{node.label}_scale")
     new = rebuilt(node, op, (x, ones), axis=-axes, epsilon=epsilon)

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from fusewise.errors import BrokenGraph
 from fusewise.ir.graph import Graph
+from fusewise.ir.size import SizeNeeded, Undecided
 from fusewise.ir.verify import verify
 from fusewise.records import record
 from fusewise.trace import BY_NAME, SEALED, Trace
@@ -121,7 +122,11 @@ class Runner:
         if self.sealed is not None:
             trace.sealed = self.sealed(graph)
         begin = self.clock()
-        result = step.function(graph, trace)
+        needed = ""
+        try:
+            result = step.function(graph, trace)
+        except (SizeNeeded, Undecided) as size:
+            result, needed = graph, str(size)
         elapsed_ms = (self.clock() - begin) * 1e3
         if self.sealed is not None:
             trace.sealed = frozenset()
@@ -134,7 +139,7 @@ class Runner:
             result = graph
             self._settled[step.name, step.function] = graph
         told = next((event.reason for event in fresh if event.kind == "form"), step.idle)
-        why = "" if changed else f"{held} nodes are inside fused blocks" if held else told
+        why = "" if changed else needed or (f"{held} nodes are inside fused blocks" if held else told)
         self.runs.append(PassRun(step.name, elapsed_ms, changed, why, held))
         trace.add(
             "pass",

@@ -45,6 +45,8 @@ def _scaled(edit: Edit, node: Node, found: Occurrence) -> Change | None:
     merged = (*apart[:axis], apart[axis] * apart[axis + 1], *apart[axis + 2 :]) if axis + 1 < len(apart) else None
     if len(scale) != len(result) or (result != apart and result != merged):
         return None
+    if scale[axis] not in (1, result[axis]):  # which of both, sizes may leave open
+        return None
     g = Notation(edit, node.label, folds=True)
     weights = g.value(factor)
     if result != apart:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import STRING
-from fusewise.ir.graph import Graph, Node
+from fusewise.ir.graph import Graph, Node, integer_array
 from fusewise.ir.types import TensorType
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, may_be_empty, rebuilt, sweep
 from fusewise.passes.read_parts import READ_PARTS, axis_of
 from fusewise.trace import Trace
 
@@ -64,7 +65,7 @@ def _reverses(edit: Edit, node: Node, steps: np.ndarray) -> bool:
     kind, axes = edit.static(node.inputs[0]), edit.operand(node, 3) if node.inputs[3] else np.arange(steps.size)
     if kind is None or axes is None:
         return True
-    return any(step < 0 and kind.dims[axis] > 1 for axis, step in zip(axes, steps, strict=True))
+    return any(step < 0 and not known_below(kind.dims[axis], 2) for axis, step in zip(axes, steps, strict=True))
 
 
 def _no_padding(edit: Edit, node: Node) -> Change | None:
@@ -141,9 +142,8 @@ def _reshape_twice(edit: Edit, node: Node) -> Change | None:
         return _same(node, "the second undoes the first", before, source=before.inputs[0])
     if edit.sole(node.inputs[0], *_RESHAPES) is None:
         return None
-    shape = edit.constant(np.array(kind.dims, dtype=np.int64), f"{node.label}_shape")
-    zero = {"allowzero": 1} if 0 in kind.dims else {}
-    merged = rebuilt(node, "Reshape", (before.inputs[0], shape), **zero)
+    shape = edit.constant(integer_array(kind.dims), f"{node.label}_shape")
+    merged = rebuilt(node, "Reshape", (before.inputs[0], shape), **may_be_empty(kind.dims))
     return Change((before, node), "only the last shape counts", (merged,))
 
 
@@ -154,8 +154,9 @@ def _over_one(edit: Edit, node: Node) -> Change | None:
         return None
     if given.dims == kind.dims:
         return _same(node, "one element each")
-    shape = edit.constant(np.array(kind.dims, dtype=np.int64), f"{node.label}_shape")
-    return Change((node,), "one element each", (rebuilt(node, "Reshape", (node.inputs[0], shape)),))
+    shape = edit.constant(integer_array(kind.dims), f"{node.label}_shape")
+    reshape = rebuilt(node, "Reshape", (node.inputs[0], shape), **may_be_empty(kind.dims))
+    return Change((node,), "one element each", (reshape,))
 
 
 def _window_of_one(edit: Edit, node: Node) -> Change | None:

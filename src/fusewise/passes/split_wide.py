@@ -40,8 +40,8 @@ def _find(edit: Edit, node: Node) -> Change | None:
     dtype = FLOAT32 if narrow else kind.dtype
     while len(operands) > 1:
         some, operands = operands[:MOST_OPERANDS], operands[MOST_OPERANDS:]
-        dims = np.broadcast_shapes(*(edit.static(value).dims for value in some))  # type: ignore[union-attr]
-        value = edit.value(node.outputs[0], TensorType(dtype, dims))
+        partial = edit.inferred(Node(op, tuple(some), ("part",)))["part"]
+        value = edit.value(node.outputs[0], partial)
         made.append(Node(op, tuple(some), (value,)))
         operands.insert(0, value)
     if node.op == "Mean":
