@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from fusewise.ir.deciding import known_below
+from fusewise.ir.deciding import known_below, mapped
 from fusewise.ir.dtypes import BOOL, INT64, DType
 from fusewise.ir.size import Size, greatest, least
 
@@ -131,11 +131,11 @@ class Expr:
             return f"{'' if self.op == 'cast' else 'bits as '}{self.dtype.name}({inside})"
         return f"{self.op}({inside})"
 
-    def at_hint(self, number: Callable[[Any], Any]) -> Expr:
-        """The same with what `number` gives for constants, extents and bounds."""
+    def with_sizes(self, one_size: Callable[[Size], int]) -> Expr:
+        """The same with what `one_size` gives for sizes among constants, extents and bounds."""
 
         def one(e: Expr) -> Expr | None:
-            value = number(e.value) if e.op in ("const", "reduce", "bounded") else e.value
+            value = mapped(e.value, one_size) if e.op in ("const", "reduce", "bounded") else e.value
             return None if value is e.value else Expr(e.op, e.dtype, e.args, value)
 
         return substitute(self, one)

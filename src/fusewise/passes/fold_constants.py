@@ -12,6 +12,7 @@ from fusewise.frontend.bodies import bodies_of, graph_of_body
 from fusewise.frontend.shape_values import known_outputs
 from fusewise.ir.dtypes import dtype_of_onnx
 from fusewise.ir.graph import Constant, Graph, Node, SizesConstant
+from fusewise.ir.size import Size
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.interpret import definition_size, interpret
@@ -255,7 +256,8 @@ def _fits(value: np.ndarray, kind: object) -> bool:
     if not isinstance(kind, TensorType) or (value.dtype != object and value.dtype != kind.dtype.numpy):
         return False
     if value.dtype == object and kind.dtype.name != "string":
-        return kind.dtype.name in ("int64", "int32") and kind.shape == value.shape
+        whole = all(isinstance(item, int | Size) for item in value.reshape(-1).tolist())
+        return whole and kind.dtype.is_integer and kind.shape == value.shape
     return kind.shape is None or (
         len(kind.shape) == value.ndim
         and all(not isinstance(dim, int) or dim == size for dim, size in zip(kind.shape, value.shape, strict=True))

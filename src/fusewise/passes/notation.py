@@ -211,6 +211,7 @@ class Notation:
             return operand
         if isinstance(operand, np.ndarray):
             return self.constant(operand)
+        assert operand is not None
         if isinstance(operand, int | float):
             assert like is not None, "a number has the type of a value beside it"
             return self.number(operand, like)
