@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group
 from fusewise.ir.types import TensorType
@@ -20,7 +21,7 @@ __all__ = ["accounts"]
 
 
 def accounts(graph: Graph, groups: Sequence[Group]) -> tuple[Account, ...]:
-    """An account of every group; what has no known size counts nothing."""
+    """An account of every group, at the hints where sizes are in terms of symbols; what has no known size counts nothing."""
     return tuple(_account(graph, group) for group in groups)
 
 
@@ -39,7 +40,7 @@ def _account(graph: Graph, group: Group) -> Account:
 
 def _flops(graph: Graph, node: Node) -> int:
     spec = spec_of(node.op, node.domain)
-    return 0 if spec is None else flops_of(spec, call_of(graph, node))
+    return 0 if spec is None else hint(flops_of(spec, call_of(graph, node)))
 
 
 def _reads(graph: Graph, node: Node) -> dict[str, int]:
@@ -57,4 +58,4 @@ def _reads(graph: Graph, node: Node) -> dict[str, int]:
 
 def _nbytes(graph: Graph, value: str) -> int:
     kind = graph.types.get(value)
-    return kind.nbytes if isinstance(kind, TensorType) and kind.is_static else 0
+    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0

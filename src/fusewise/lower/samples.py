@@ -46,7 +46,7 @@ def _task(task: Task) -> tuple[Task, frozenset[str]] | None:
     """The task of one sample, and the operands that hold as many as there are."""
     samples = task.extents[0] if task.extents else 1
     anchor = task.anchor
-    if samples < 2 or (anchor is not None and not _takes_samples(anchor, samples)):
+    if not isinstance(samples, int) or samples < 2 or (anchor is not None and not _takes_samples(anchor, samples)):
         return None
     given = () if anchor is None else anchor.prologue
     uses = [

@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import BOOL, INT64
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
@@ -97,7 +98,9 @@ def _elements_fit(call: Call) -> bool:
     if not data.rank or places.rank != data.rank or updates.dims != places.dims or call.output().dims != data.dims:
         return False
     axis = call.attribute("axis", 0) % data.rank
-    return all(d == axis or n <= most for d, (n, most) in enumerate(zip(places.dims, data.dims, strict=True)))
+    return all(
+        d == axis or known_below(n, most + 1) for d, (n, most) in enumerate(zip(places.dims, data.dims, strict=True))
+    )
 
 
 def _elements(named: Named, exact: bool) -> BoundTask:
@@ -145,7 +148,8 @@ def _tensor_fit(call: Call) -> bool:
         return False
     axis = call.attribute("axis", -2) % cache.rank
     same = all(
-        n == most or (d == axis and n <= most) for d, (n, most) in enumerate(zip(update.dims, cache.dims, strict=True))
+        n == most or (d == axis and known_below(n, most + 1))
+        for d, (n, most) in enumerate(zip(update.dims, cache.dims, strict=True))
     )
     return same and axis > 0 and (not call.has(2) or call.input(2).dims == cache.dims[:1])
 

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.size import Size
 from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.named import Named
 from fusewise.lower.task import ACC, Anchor, Store, Task
 from fusewise.ops.definition import call_of
 from fusewise.ops.expr import index, load
-from fusewise.ops.indexing import is_static
+from fusewise.ops.indexing import is_static, known_integers
 from fusewise.ops.selection import top
 
 __all__ = ["interpret_top_k", "top_k_reason", "top_k_task"]
@@ -34,12 +36,12 @@ def top_k_reason(graph: Graph, node: Node) -> str:
         return "k is not constant"
     if call.without_arithmetic:
         return f"{node.op} on {call.without_arithmetic}"
-    data, count = call.input(0), int(call.known(1).reshape(-1)[0])
-    if not data.rank or max(data.dims) > MOST_ELEMENTS:
+    data, count = call.input(0), known_integers(call, 1, "k")[0]
+    if not data.rank or not all(isinstance(n, Size) or n <= MOST_ELEMENTS for n in data.dims):
         return f"{node.op} of a line of too many elements"
     axis = call.attribute("axis", -1) % data.rank
     wanted = (*data.dims[:axis], count, *data.dims[axis + 1 :])
-    fits = 0 <= count <= data.dims[axis]
+    fits = known_below(-1, count) and known_below(count, data.dims[axis] + 1)
     fits = fits and all(kind is None or kind.dims == wanted for kind in map(call.output, _present(node)))
     return "" if fits else f"{node.op} with operands that do not fit each other"
 

@@ -13,6 +13,7 @@ from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
+from fusewise.ir.size import SizeNeeded, Undecided
 from fusewise.ir.types import TensorType
 from fusewise.lower.compose import BoundTask, BufferView, IndexSpace, compose
 from fusewise.lower.inside import Proofs
@@ -77,7 +78,10 @@ def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
     With `proofs`, one that can is required to read nothing but elements that its operands have: else `InvalidModel`, or a reason
     where sizes that are not known decide that."""
     if family := whole_family(node):
-        return FAMILIES[family].reason(graph, node)
+        try:
+            return FAMILIES[family].reason(graph, node)
+        except (SizeNeeded, Undecided) as size:
+            return f"{node.op} of sizes that are not known: {size}"
     spec = spec_of(node.op, node.domain)
     if spec is None or (spec.scalar is None and spec.define is None):
         return "no element definition"

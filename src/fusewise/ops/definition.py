@@ -9,6 +9,7 @@ from __future__ import annotations
 from fusewise.ir.deciding import known_equal, known_one
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.size import SizeNeeded, Undecided
 from fusewise.ops.expr import Expr, cast, const
 from fusewise.ops.indexing import aligned, is_static, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec
@@ -30,8 +31,16 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
     """The element of output number `output` at `index`, one expression per dimension.
 
     Arithmetic on float16, bfloat16 and narrower floats is done in float32 and rounded once at the end. Raises
-    `NotDefined`, with the reason, when the row does not cover the case: the operator then runs as a host step.
+    `NotDefined`, with the reason, when the row does not cover the case, or has to know more of sizes than is known: the operator
+    then runs as a host step.
     """
+    try:
+        return _definition(spec, call, output, index)
+    except (SizeNeeded, Undecided) as size:
+        raise NotDefined(f"{call.node.op} of sizes that are not known: {size}") from size
+
+
+def _definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -> Expr:
     if not is_static(call):
         raise NotDefined(f"{call.node.op} has an operand or output without a static shape")
     if call.without_arithmetic:

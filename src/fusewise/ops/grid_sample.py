@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below, known_equal
 from fusewise.ir.dtypes import FLOAT64, DType
+from fusewise.ir.size import greatest, least
 from fusewise.ops.edges import every
 from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
 from fusewise.ops.grids import CUBIC, FARTHEST, REACH, WHOLE
@@ -32,7 +34,11 @@ def grid_taps(call: Call, at: Index) -> list[Tap]:
     mode = str(call.attribute("mode", "linear"))
     mode = _MODES.get(mode, mode)
     extents = dims(call)[2:]
-    if mode not in _WIDTH or _WIDTH[mode] ** len(extents) > MOST_TAPS or max(extents) > FARTHEST:
+    if (
+        mode not in _WIDTH
+        or _WIDTH[mode] ** len(extents) > MOST_TAPS
+        or any(isinstance(n, int) and n > FARTHEST for n in extents)
+    ):
         raise NotDefined(f"GridSample by {mode!r} along {len(extents)} axes")
     if not call.input(0).dtype.is_float:
         raise NotDefined(f"GridSample of {call.input(0).dtype.name}")
@@ -57,11 +63,12 @@ def _along(call: Call, position: Expr, extent: int, mode: str) -> list[tuple[Exp
     """Places and shares along an axis; `position` is -1 at one end of it and 1 at the other."""
     corners = bool(call.attribute("align_corners", 0))
     padding = str(call.attribute("padding_mode", "zeros"))
-    at = (position + 1) / 2 * (extent - 1) if corners else ((position + 1) * extent - 1) / 2
+    size, last = const(extent, position.dtype), const(extent - 1, position.dtype)
+    at = (position + 1) / 2 * last if corners else ((position + 1) * size - 1) / 2
     if padding == "reflection":
         at = select(compare("lt", unary("abs", at), WHOLE), at, 0)
     else:
-        far = float(extent - 1 + REACH)
+        far = const(extent - 1 + int(REACH), position.dtype)
         at = select(compare("ge", at, -REACH), binary("min", at, far), -REACH)
     if mode == "nearest":
         chosen = [(whole(unary("round", at)), const(1, at.dtype))]
@@ -87,15 +94,15 @@ def _padded(place: Expr, share: Expr, extent: int, padding: str, corners: bool) 
     if padding == "zeros":
         inside = binary("and", compare("ge", place, 0), compare("lt", place, extent))
         share = select(inside, share, 0)
-    elif padding == "reflection" and (extent > 1 or not corners):
-        period, last = (2 * (extent - 1), 2 * (extent - 1)) if corners else (2 * extent, 2 * extent - 1)
+    elif padding == "reflection" and not (corners and known_below(extent, 2)):
+        period, last = (greatest(2 * (extent - 1), 1), 2 * (extent - 1)) if corners else (2 * extent, 2 * extent - 1)
         turned = place % period
         place = select(compare("lt", turned, extent), turned, const(last) - turned)
     return clamped(place, extent), share
 
 
 def _grid_sample(call: Call, output: int, at: Index) -> Expr:
-    if not call.input(0).size:
+    if known_equal(call.input(0).size, 0):
         return const(0, call.output().dtype)
     return sum_of_taps(call, grid_taps(call, at), at[1])
 
@@ -105,11 +112,18 @@ def _affine_grid(call: Call, output: int, at: Index) -> Expr:
     extents, dtype = output_dims(call)[1:-1], compute_type(call.input(0).dtype)
     total = cast(call.at(0, at[0], at[-1], len(extents)), dtype)
     for d, extent in enumerate(extents):
-        i = cast(at[1 + d], dtype)
-        corners = call.attribute("align_corners", 0) and extent > 1
-        place = i * (2 / (extent - 1)) - 1 if corners else (i * 2 + 1) * (1 / max(extent, 1)) - 1
+        place = _even(cast(at[1 + d], dtype), extent, bool(call.attribute("align_corners", 0)))
         total = total + cast(call.at(0, at[0], at[-1], len(extents) - 1 - d), dtype) * place
     return total
+
+
+def _even(i: Expr, extent: int, corners: bool) -> Expr:
+    """Position `i` of so many between -1 and 1. With the outer ones on `corners`, a single one lies in the middle."""
+    if isinstance(extent, int):
+        return i * (2 / (extent - 1)) - 1 if corners and extent > 1 else (i * 2 + 1) * (1 / max(extent, 1)) - 1
+    if not corners:
+        return (i * 2 + 1) / const(extent, i.dtype) - 1
+    return i * 2 / const(greatest(extent - 1, 1), i.dtype) - const(least(extent - 1, 1), i.dtype)
 
 
 def _grid_flops(call: Call) -> int:

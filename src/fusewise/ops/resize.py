@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below, known_equal, known_one
+from fusewise.ir.size import greatest, least
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
-from fusewise.ops.indexing import clamped, dims, output_dims, value
+from fusewise.ops.indexing import clamped, dims, known_integers, output_dims, value
 from fusewise.ops.scalar import clip
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.records import record
@@ -27,7 +29,8 @@ _WHOLE = (Fraction(0), Fraction(1))
 
 @record(frozen=True)
 class Coordinate:
-    """Source coordinate along one axis of `extent` elements: (slope * i + offset) / period; `scale` as the model gives it.
+    """Source coordinate along one axis of `extent` elements: (slope * i + offset) / period; `scale` as the model gives it, None
+    where that depends on sizes.
 
     `extrapolates`: coordinates outside the axis read a fill value.
     """
@@ -36,31 +39,35 @@ class Coordinate:
     slope: int
     offset: int
     period: int
-    scale: Fraction
+    scale: Fraction | None
     extrapolates: bool = False
 
     @property
     def is_identity(self) -> bool:
-        return self.slope == self.period and self.offset == 0
+        return known_equal(self.slope, self.period) and known_equal(self.offset, 0)
 
     def numerator(self, i: Expr) -> Expr:
         return i * self.slope + self.offset
 
 
-def _scales(call: Call) -> tuple[Fraction, ...]:
-    """The scale of every axis, exactly as given: sizes as ratios, scales as the float32 numbers they are."""
+def _scales(call: Call) -> tuple[Fraction | None, ...]:
+    """The scale of every axis, exactly as given: sizes as ratios, scales as the float32 numbers they are; None where one depends
+    on sizes."""
     shape = dims(call)
     rank = len(shape)
     upsample = call.node.op == "Upsample"
     axes = call.attribute("axes") or tuple(range(rank))
-    found = [Fraction(1)] * rank
+    found: list[Fraction | None] = [Fraction(1)] * rank
     operand = 1 if upsample else 2
     if not upsample and call.has(3) and call.input(3).size:
         policy = call.attribute("keep_aspect_ratio_policy", "stretch")
-        sizes = [int(v) for v in call.known(3).tolist()]
-        ratios = [Fraction(size, max(shape[axis], 1)) for size, axis in zip(sizes, axes, strict=True)]
+        sizes = known_integers(call, 3, "sizes")
+        ratios = [_ratio(size, shape[axis]) for size, axis in zip(sizes, axes, strict=True)]
         if policy != "stretch":
-            ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(ratios)
+            numbers = [ratio for ratio in ratios if ratio is not None]
+            if len(numbers) < len(ratios):
+                raise NotDefined(f"{call.node.op} with one scale for sizes that are not known")
+            ratios = [min(numbers) if policy == "not_larger" else max(numbers)] * len(ratios)
     elif call.has(operand):
         ratios = [Fraction(float(v)) for v in call.known(operand).tolist()]
     else:
@@ -72,6 +79,17 @@ def _scales(call: Call) -> tuple[Fraction, ...]:
     return tuple(found)
 
 
+def _ratio(size: int, extent: int) -> Fraction | None:
+    """How many times as large; None where that is not known."""
+    if isinstance(size, int) and isinstance(extent, int):
+        return Fraction(size, max(extent, 1))
+    times = size // extent
+    if isinstance(times, int) and known_equal(times * extent, size):
+        return Fraction(times)
+    parts = extent // size
+    return Fraction(1, parts) if isinstance(parts, int) and known_equal(parts * size, extent) else None
+
+
 def coordinates_of(call: Call) -> tuple[Coordinate, ...]:
     """The source coordinate along every axis; `NotDefined` when scales or sizes are not constant."""
     upsample = call.node.op == "Upsample"
@@ -80,8 +98,11 @@ def coordinates_of(call: Call) -> tuple[Coordinate, ...]:
     regions = _regions(call) if mode == "tf_crop_and_resize" else (_WHOLE,) * len(shape)
     found = []
     for extent, out, scale, region in zip(shape, target, _scales(call), regions, strict=True):
-        if scale == 1 and extent == out and region == _WHOLE:
+        if scale == 1 and known_equal(extent, out) and region == _WHOLE:
             found.append(Coordinate(extent, 1, 0, 1, scale))
+            continue
+        if not (isinstance(extent, int) and isinstance(out, int) and scale is not None):
+            found.append(_line_of_sizes(mode, extent, out, scale))
             continue
         slope, offset = _line(mode, extent, out, scale, region)
         period = math.lcm(slope.denominator, offset.denominator)
@@ -119,6 +140,24 @@ def _line(
     raise NotDefined(f"Resize with coordinates {mode!r}")
 
 
+def _line_of_sizes(mode: str, extent: int, out: int, scale: Fraction | None) -> Coordinate:
+    """The same where sizes are in terms of symbols: with the scale p / q, coordinates are numbers over 2p and the like."""
+    p, q = (out, extent) if scale is None else (scale.numerator, scale.denominator)
+    last = least(greatest(out - 1, 0), 1)  # 0 where there is one element
+    if mode == "asymmetric":
+        return Coordinate(extent, q, 0, p, scale)
+    if mode == "half_pixel" or (mode == "half_pixel_symmetric" and scale is None):
+        return Coordinate(extent, 2 * q, q - p, 2 * p, scale)
+    if mode == "pytorch_half_pixel":
+        return Coordinate(extent, 2 * q * last, (q - p) * last, 2 * p, scale)
+    if mode == "align_corners":  # the width is p / q times the extent
+        width, parts = (out, 1) if scale is None else (p * extent, q)
+        return Coordinate(extent, parts * (extent - 1), 0, greatest(width - parts, 1), scale)
+    if mode == "half_pixel_symmetric":
+        return Coordinate(extent, 2 * q, p * extent - q * out + q - p, 2 * p, scale)
+    raise NotDefined(f"Resize with coordinates {mode!r} of sizes that are not known")
+
+
 def _regions(call: Call) -> tuple[tuple[Fraction, Fraction], ...]:
     rank = call.input(0).rank
     axes = call.attribute("axes") or tuple(range(rank))
@@ -147,6 +186,12 @@ def _nearest(line: Coordinate, i: Expr, mode: str) -> Expr:
     return clamped(place, line.extent)
 
 
+def _fraction(n: Expr, period: int, dtype: Any) -> Expr:
+    """What is left of n / period, as a float."""
+    rest = cast(n % period, dtype)
+    return rest * (1.0 / period) if isinstance(period, int) else rest / const(period, dtype)
+
+
 def _cubic(t: Expr, a: float) -> Expr:
     """The cubic convolution kernel at distance t >= 0 (Keys, 1981)."""
     near = ((t * (a + 2) - (a + 3)) * t) * t + 1
@@ -164,10 +209,10 @@ def _taps(call: Call, line: Coordinate, i: Expr, dtype: Any) -> list[tuple[Expr,
     """Positions and weights along one axis; a None weight is one."""
     if line.is_identity:
         return [(i, None)]
-    if line.extent == 1 and not line.extrapolates and not call.attribute("exclude_outside", 0):
+    if known_one(line.extent) and not line.extrapolates and not call.attribute("exclude_outside", 0):
         return [(const(0), None)]  # all taps read the one element, and their weights add up to one
     n, c = line.numerator(i), line.period
-    base, fraction = n // c, cast(n % c, dtype) * (1.0 / c)
+    base, fraction = n // c, _fraction(n, c, dtype)
     reach = 2 if call.attribute("mode") == "cubic" else 1
     places = [base + d for d in range(1 - reach, 1 + reach)]
     weights = [_weight(call, unary("abs", fraction - float(d))) for d in range(1 - reach, 1 + reach)]
@@ -183,6 +228,8 @@ def _taps(call: Call, line: Coordinate, i: Expr, dtype: Any) -> list[tuple[Expr,
 
 def _smoothed_taps(call: Call, line: Coordinate, i: Expr, axis: int, dtype: Any) -> tuple[Expr, Expr, int]:
     """Antialiasing widens the kernel by the scale: position and weight of tap `k<axis>`, and how many taps there are."""
+    if line.scale is None or not isinstance(line.period, int):
+        raise NotDefined("Resize with antialias by scales that are not known")
     scale = min(line.scale, Fraction(1))
     reach = 2 if call.attribute("mode") == "cubic" else 1
     start = math.floor(-reach / scale) + 1
@@ -275,7 +322,7 @@ def _mapping(call: Call) -> tuple[Mapping, ...]:
     if any(call.has(i) and not call.is_known(i) for i in range(1, n)):
         return (Mapping.OPAQUE,) * n
     shape, target = dims(call), output_dims(call)
-    grows = any(out > size for out, size in zip(target, shape, strict=True))
+    grows = not all(known_below(out, size + 1) for out, size in zip(target, shape, strict=True))
     copies = call.attribute("mode", "nearest") == "nearest" and not grows
     return ((Mapping.ONE_TO_ONE if copies else Mapping.ONE_TO_MANY,) + (Mapping.ONE_TO_MANY,) * n)[:n]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ir.deciding import known_equal
 from fusewise.ops.edges import every
 from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
 from fusewise.ops.grids import FARTHEST
@@ -26,7 +27,7 @@ Index = tuple[Expr, ...]
 def roi_taps(call: Call, at: Index) -> list[Tap]:
     """What RoiAlign reads for the element `at` [box, channel, row, column] of its result."""
     ratio = int(call.attribute("sampling_ratio", 0))
-    if ratio < 1 or 4 * ratio * ratio > MOST_TAPS or max(dims(call)) > FARTHEST:
+    if ratio < 1 or 4 * ratio * ratio > MOST_TAPS or any(isinstance(n, int) and n > FARTHEST for n in dims(call)):
         raise NotDefined(f"RoiAlign with {ratio or 'as many as fit'} samples along a side of a cell")
     image, (height, width), cells = dims(call), dims(call)[2:], output_dims(call)[2:]
     sample = chosen(call, 2, (at[0],), image[0], wraps=False)
@@ -46,9 +47,9 @@ def _along(
     parts = 1 if call.attribute("mode", "avg") == "max" else ratio
     found = []
     for sample in range(ratio):
-        point = begin + (cast(cell, begin.dtype) + (sample + 0.5) / ratio) * (span / cells)
-        inside = binary("and", compare("ge", point, -1), compare("le", point, extent))
-        near = binary("min", binary("max", select(inside, point, 0), 0), extent - 1)
+        point = begin + (cast(cell, begin.dtype) + (sample + 0.5) / ratio) * (span / const(cells, begin.dtype))
+        inside = binary("and", compare("ge", point, -1), compare("le", point, const(extent, begin.dtype)))
+        near = binary("min", binary("max", select(inside, point, 0), 0), const(extent - 1, begin.dtype))
         low = unary("floor", near)
         first, part = whole(low), near - low
         for place, share in ((first, 1 - part), (first + 1, part)):
@@ -59,7 +60,7 @@ def _along(
 def _roi_align(call: Call, output: int, at: Index) -> Expr:
     if not call.input(0).dtype.is_float:
         raise NotDefined(f"RoiAlign of {call.input(0).dtype.name}")
-    if not call.input(0).size:
+    if known_equal(call.input(0).size, 0):
         return const(0, call.output().dtype)
     combine = max_of_taps if call.attribute("mode", "avg") == "max" else sum_of_taps
     return combine(call, roi_taps(call, at), at[1])
