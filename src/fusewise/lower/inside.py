@@ -13,7 +13,7 @@ from fusewise.errors import InvalidModel
 from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph, Node
-from fusewise.ir.size import greatest, least
+from fusewise.ir.size import Size, greatest, least
 from fusewise.ir.types import TensorType
 from fusewise.lower.extents import Positive, exact
 from fusewise.lower.index import Linear, Simplifier, is_divisor
@@ -105,7 +105,7 @@ def _found(
     """What is wrong with a load, or a position that is known already: the operand, and a phrase; None when it is within bounds."""
     if node.op == "bounded":
         low, high, (operand, wraps) = node.value
-        if node.args[0].op != "const":
+        if node.args[0].op != "const" or isinstance(node.args[0].value, Size):  # where the kernel looks
             return None
         given = node.args[0].value
         return operand, f"finds {given - (high + 1) * (wraps and given < 0)}, an index out of bounds, as an element"

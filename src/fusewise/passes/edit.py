@@ -21,8 +21,8 @@ from fusewise.ir.deciding import known_below, known_equal
 from fusewise.ir.graph import Constant, Graph, LazyConstant, Node, SizesConstant, attributes_of, constant_of
 from fusewise.ir.size import SizeNeeded, Undecided
 from fusewise.ir.types import TensorType, ValueType
-from fusewise.ops.infer import DATA_LIMIT, infer_outputs
-from fusewise.ops.shapes.table import has_sizes, infer_sizes
+from fusewise.ops.infer import DATA_LIMIT
+from fusewise.ops.shapes.again import infer_again
 from fusewise.records import record
 from fusewise.rewrite.match import Occurrence, Only, occurrences
 from fusewise.rewrite.pattern import Pattern, pattern_of
@@ -313,11 +313,7 @@ class Edit:
         kinds = tuple(self.types[v] if v else None for v in node.inputs)
         constants = (self.constants.get(v) for v in node.inputs)
         known = tuple(None if c is None or c.type.size > DATA_LIMIT else c.array for c in constants)
-        if has_sizes(kinds, known):
-            types = infer_sizes(node, kinds, known, self.opset, AlreadyTold())
-        else:
-            types = infer_outputs(node, kinds, known, self.opset)
-        found = zip(node.outputs, types, strict=True)
+        found = zip(node.outputs, infer_again(node, kinds, known, self.opset), strict=True)
         return {value: kind for value, kind in found if value and kind is not None}
 
 
@@ -325,16 +321,6 @@ def may_be_empty(dims: Sequence[int]) -> dict[str, int]:
     """The attribute of a Reshape to `dims` where one of them may be 0: no dimension is copied then."""
     may = not all(known_below(0, dim) or known_equal(dim, -1) for dim in dims)
     return {"allowzero": 1} if may else {}
-
-
-class AlreadyTold:
-    """What must hold of sizes for the nodes of a rule: nothing that the nodes in whose place they are did not ask for."""
-
-    def equal(self, a: int, b: int, why: str) -> int:
-        return a
-
-    def at_least(self, a: int, b: int, why: str) -> None:
-        pass
 
 
 def sweep(graph: Graph, trace: Trace, rules: Sequence[LocalRule]) -> Graph:

@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from fusewise.errors import UsageError
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import ANCHOR_FAMILIES
@@ -135,7 +136,7 @@ class PricedNode:
 
 
 def _nbytes(kind: ValueType | None) -> int:
-    return kind.nbytes if isinstance(kind, TensorType) and kind.is_static else 0
+    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0
 
 
 def kernel_of(node: Node, around: GraphContext) -> PricedNode:

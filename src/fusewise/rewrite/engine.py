@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from fusewise.ir.graph import Graph
+from fusewise.ir.size import SizeNeeded, Undecided
 from fusewise.ir.types import TensorType
 from fusewise.rewrite.match import WIDEST, Match, flattened, is_tree_inside, matches
 from fusewise.rewrite.pattern import regroups
@@ -78,9 +79,9 @@ def drafts_at(
     for rule, match in _matches_at(graph, index, rules):
         if (known and (rule.name, match.key) in known) or not is_static(match):
             continue
-        if (rule.is_single or not refused) and refusal(rule, match) is not None:
-            continue
-        with suppress(Refused):
+        with suppress(Refused, SizeNeeded, Undecided):  # or the rule has to know more of sizes than is known
+            if (rule.is_single or not refused) and refusal(rule, match) is not None:
+                continue
             yield draft_of(rule, match) if weigh is None else draft_of(rule, match, weigh)
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fusewise.ir.graph import Graph, Node
+from fusewise.ir.graph import Graph, Node, SizesConstant
 from fusewise.ir.types import TensorType
 
 __all__ = ["FACTS", "is_finite", "is_nonnegative", "is_positive"]
@@ -127,7 +127,8 @@ def _casts_in_range(graph: Graph, node: Node, kind: TensorType) -> bool:
 
 
 def _is_constant(graph: Graph, value: str) -> bool:
-    return value in graph.constants
+    """A constant of numbers; sizes that are not known yet make none."""
+    return value in graph.constants and not isinstance(graph.constants[value], SizesConstant)
 
 
 def _is_whole_positive(graph: Graph, value: str) -> bool:

@@ -15,10 +15,11 @@ from functools import cached_property
 import numpy as np
 
 from fusewise.errors import FusewiseError, InvalidModel
-from fusewise.ir.graph import Attribute, Constant, Graph, Node, attributes_of
+from fusewise.ir.deciding import hint
+from fusewise.ir.graph import Attribute, Constant, Graph, Node, SizesConstant, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
-from fusewise.ops.infer import infer_outputs
+from fusewise.ops.shapes.again import infer_again
 from fusewise.records import record
 from fusewise.rewrite.match import Bound, Match, Several
 from fusewise.rewrite.pattern import Apply, Computed, Literal, Term
@@ -154,7 +155,7 @@ class _Writing:
 
     def _size(self, value: str) -> int:
         kind = self.type(value)
-        return kind.size if isinstance(kind, TensorType) else 0
+        return hint(kind.size) if isinstance(kind, TensorType) else 0
 
     def apply(self, term: Apply) -> tuple[str, ...]:
         values: list[str] = [""] * len(term.operands)
@@ -186,7 +187,7 @@ class _Writing:
     def _inferred(self, node: Node) -> tuple[ValueType, ...]:
         kinds = tuple(self.type(x) if x else None for x in node.inputs)
         if node.op in _OF_ITS_OPERANDS:
-            static = [kind for kind in kinds if isinstance(kind, TensorType) and kind.is_static]
+            static = [kind for kind in kinds if isinstance(kind, TensorType) and kind.is_fixed]
             if len(static) == len(kinds) and len({kind.dtype for kind in static}) == 1:
                 try:
                     return (TensorType(static[0].dtype, np.broadcast_shapes(*(kind.dims for kind in static))),)
@@ -194,7 +195,7 @@ class _Writing:
                     raise Refused("shapes do not fit") from None
         known = tuple(self.array(x) if x else None for x in node.inputs)
         try:
-            found = infer_outputs(node, kinds, known, self.graph.opset)
+            found = infer_again(node, kinds, known, self.graph.opset)
         except InvalidModel:
             raise Refused("types do not fit") from None
         if any(not isinstance(kind, TensorType) or not kind.is_static for kind in found):
@@ -294,7 +295,7 @@ def folded(draft: Draft) -> Draft:
     types = dict(draft.types)
     for node in draft.nodes:
         known = [graph.constants.get(x) or constants.get(x) for x in node.reads]
-        if any(constant is None for constant in known):
+        if any(constant is None or isinstance(constant, SizesConstant) for constant in known):
             nodes.append(node)
             continue
         arrays = [constant.array for constant in known if constant is not None]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import Call, NotDefined
@@ -39,7 +40,7 @@ NOTHING = Work(0, 0, 0)
 
 def work_of(node: Node, types: Mapping[str, ValueType], constants: Mapping[str, np.ndarray | None]) -> Work:
     """The work of one node whose operands and outputs are static tensors. An operator without a row counts no arithmetic."""
-    loads = sum(kind.size for x in dict.fromkeys(node.reads) if isinstance(kind := types[x], TensorType))
+    loads = sum(hint(kind.size) for x in dict.fromkeys(node.reads) if isinstance(kind := types[x], TensorType))
     inputs = tuple(types[x] if x else None for x in node.inputs)
     outputs = tuple(types[x] if x else None for x in node.outputs)
     spec = spec_of(node.op, node.domain)
@@ -49,7 +50,7 @@ def work_of(node: Node, types: Mapping[str, ValueType], constants: Mapping[str, 
         return Work(_elementwise_flops(node.op, node.domain, node.attributes, inputs, outputs), loads, 1)
     known = tuple(constants.get(x) if x else None for x in node.inputs)
     try:
-        return Work(spec.flops(Call(node, inputs, outputs, known)), loads, 1)
+        return Work(hint(spec.flops(Call(node, inputs, outputs, known))), loads, 1)
     except NotDefined:
         return Work(0, loads, 1)
 
@@ -66,6 +67,6 @@ def _elementwise_flops(
     assert spec is not None
     node = Node(op, ("",) * len(inputs), ("",) * len(outputs), attributes, domain)  # type: ignore[arg-type]
     try:
-        return spec.flops(Call(node, inputs, outputs))
+        return hint(spec.flops(Call(node, inputs, outputs)))
     except NotDefined:
         return 0

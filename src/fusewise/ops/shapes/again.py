@@ -1,0 +1,26 @@
+"""Types of nodes that rules write: of numbers by ONNX's inference, of sizes by the rows here."""
+
+from __future__ import annotations
+
+from fusewise.ir.graph import Node
+from fusewise.ops.infer import infer_outputs
+from fusewise.ops.shapes.table import Arrays, Types, has_sizes, infer_sizes
+
+__all__ = ["infer_again"]
+
+
+class _AlreadyTold:
+    """What must hold of sizes for these nodes: nothing that the nodes in whose place they are did not ask for."""
+
+    def equal(self, a: int, b: int, why: str) -> int:
+        return a
+
+    def at_least(self, a: int, b: int, why: str) -> None:
+        pass
+
+
+def infer_again(node: Node, types: Types, values: Arrays, opset: int) -> Types:
+    """The type of each output of a node that takes the place of others, as `infer_outputs` and `infer_sizes` tell it."""
+    if has_sizes(types, values):
+        return infer_sizes(node, types, values, opset, _AlreadyTold())
+    return infer_outputs(node, types, values, opset)
