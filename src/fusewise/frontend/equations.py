@@ -91,23 +91,25 @@ class Equations:
     def at_least(self, a: int, b: int, why: str) -> None:
         """Have the first be no smaller than the second, by a range if there is one."""
         a, b = self.known(a), self.known(b)
-        if known_below(b - 1, a) or is_unknown(a) or is_unknown(b):
+        if not is_unknown(a) and not is_unknown(b):
+            self._require(a - b, f"{why} must be at least {b}, and is {a}")
+
+    def _require(self, size: int, sentence: str) -> None:
+        """Have a size not be negative."""
+        if known_below(-1, size):
             return
-        sentence = f"{why} must be at least {b}, and is {a}"
-        if known_below(a, b):
+        if known_below(size, 0):
             raise InvalidModel(sentence)
-        self._check(Check(Condition("nonnegative", a - b), sentence))
-        self._bound(a - b)
+        self._check(Check(Condition("nonnegative", size), sentence))
+        self._bound(size)
 
     def settled_checks(self) -> tuple[Check, ...]:
-        """The checks in terms of what is known."""
+        """The checks in terms of what is known, without those that the ranges of symbols say."""
         found = {}
         for check in self.checks.values():
-            size = self.known(check.condition.size)
-            if isinstance(size, Size):
-                found[check.condition.relation, str(size)] = Check(
-                    Condition(check.condition.relation, size), check.sentence
-                )
+            relation, size = check.condition.relation, self.known(check.condition.size)
+            if isinstance(size, Size) and not (relation == "nonnegative" and known_below(-1, size)):
+                found[relation, str(size)] = Check(Condition(relation, size), check.sentence)
         return tuple(found.values())
 
     # --- equality ---------------------------------------------------------------------------------------------------
@@ -124,10 +126,9 @@ class Equations:
         if extremum is None:
             self._check(check)
             return
-        which, value, others = extremum
+        op, which, value, others = extremum
         for other in others:
-            low, high = (value, other) if which.terms[0][0][0][0].op == "min" else (other, value)  # type: ignore[union-attr]
-            self.at_least(high, low, check.sentence)
+            self._require(other - value if op == "min" else value - other, check.sentence)
         self.same[str(which)] = value
         self.is_new = True
 
@@ -150,10 +151,8 @@ class Equations:
 
     def _give(self, symbol: Symbol, value: int, check: Check) -> None:
         """Put `value` in the place of a symbol everywhere."""
-        if not known_below(symbol.low - 1, value):
-            self.at_least(value, symbol.low, check.sentence)
-        if not known_below(value, symbol.high + 1):
-            self.at_least(symbol.high, value, check.sentence)
+        self._require(value - symbol.low, check.sentence)
+        self._require(symbol.high - value, check.sentence)
         value = self.known(value)
         self.values[symbol.name] = value
         for name, other in self.values.items():
@@ -243,8 +242,10 @@ def _primitive(size: Size) -> Size:
     return reduced
 
 
-def _as_extremum(size: Size) -> tuple[Size, int, tuple[int, ...]] | None:
-    """An extremum, the one of its arguments that it must be for `size` to be 0, and the others; None where it is no such thing."""
+def _as_extremum(size: Size) -> tuple[str, Size, int, tuple[int, ...]] | None:
+    """`min` or `max`, the extremum, the one of its arguments that it must be for `size` to be 0, and the others; None where that
+    cannot be told.
+    """
     for monomial, coefficient in size.terms:
         atom = monomial[0][0]
         if len(monomial) != 1 or monomial[0][1] != 1 or abs(coefficient) != 1 or not isinstance(atom, Compound):
@@ -255,5 +256,5 @@ def _as_extremum(size: Size) -> tuple[Size, int, tuple[int, ...]] | None:
         value = which - size * coefficient
         others = tuple(one for one in atom.args if not known_equal(one, value))
         if len(others) < len(atom.args):
-            return which, value, others
+            return atom.op, which, value, others
     return None

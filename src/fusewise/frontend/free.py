@@ -80,7 +80,7 @@ def in_symbols(
     names = dict.fromkeys(dim for kind in inputs.values() for dim in kind.shape or () if isinstance(dim, str))
     usual = _usual(inputs)
     symbols = [
-        replace(one, hint=one.hint or usual[name])
+        replace(one, hint=min(max(one.hint or usual[name], one.low), one.high))
         for name in names
         if _parts(name, names) is None
         for one in (given.get(name, Symbol(name)),)
@@ -179,7 +179,29 @@ def _simplified(graph: Graph, found: Inferred) -> Graph:
         if needed.intersection(node.writes):
             needed.update(node.reads)
             nodes.append(node)
-    return graph.replace(nodes=tuple(reversed(nodes)), constants={**graph.constants, **constants}).pruned()
+    return _with_targets(
+        graph.replace(nodes=tuple(reversed(nodes)), constants={**graph.constants, **constants})
+    ).pruned()
+
+
+def _with_targets(graph: Graph) -> Graph:
+    """With the shape of its result as what every Reshape is asked for: neither -1 nor 0 stands for a size, so that there may be
+    no elements.
+    """
+    nodes, constants, types = [], dict(graph.constants), dict(graph.types)
+    for node in graph.nodes:
+        kind = graph.types.get(node.outputs[0]) if node.op == "Reshape" and not node.domain else None
+        if isinstance(kind, TensorType) and kind.is_static and not kind.is_fixed:
+            name = f"{node.outputs[0]}_target"
+            while name in types:
+                name += "_"
+            target = np.empty(kind.rank, dtype=object)
+            target[:] = kind.dims
+            constants[name] = SizesConstant(target)
+            types[name] = constants[name].type
+            node = node.with_inputs((node.inputs[0], name)).with_attributes(allowzero=1)
+        nodes.append(node)
+    return graph.replace(nodes=tuple(nodes), constants=constants, types=types)
 
 
 def _is_shown(graph: Graph, known: Mapping[str, Constant | None]) -> bool:

@@ -72,7 +72,7 @@ def type_to_proto(kind: ValueType) -> onnx.TypeProto:
                 if isinstance(dim, int):
                     entry.dim_value = dim
                 elif dim is not None:
-                    entry.dim_param = dim
+                    entry.dim_param = str(dim)
     return proto
 
 

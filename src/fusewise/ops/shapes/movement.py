@@ -97,8 +97,8 @@ def sliced_extent(case: Operands, extent: int, start: int, end: int, step: int) 
     """How many elements a slice of an axis has (ONNX, Slice)."""
     if not any(isinstance(one, Size) for one in (extent, start, end)):
         return len(range(extent)[slice_along(start, end, step, extent)])
-    if (known_equal(start, -1) and step > 0) or known_equal(end, -1) or known_equal(start, 1):
-        case.at_least(extent, 1, "a size of which the first or last is cut off")
+    if any(known_equal(bound, one) for bound in (start, end) for one in (-1, 1)):
+        case.at_least(extent, 1, "a size whose first or last element is meant")
     start, end = (_from_front(case, bound, extent) for bound in (start, end))
     if step > 0:
         return nonnegative(ceiling(_at_most(end, extent) - greatest(start, 0), step))
