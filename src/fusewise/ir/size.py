@@ -225,7 +225,7 @@ class Size(_Base):
     __index__ = __int__ = __float__ = __trunc__ = __round__ = _needs
     __truediv__ = __rtruediv__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _needs
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _needs
-    bit_length = _needs
+    bit_length = __bytes__ = _needs
 
     def __str__(self) -> str:
         if self._text:

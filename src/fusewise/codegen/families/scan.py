@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from fusewise.codegen.families.generic.any_nest import run_of, supported
+from fusewise.codegen.families.generic.any_nest import is_below, run_of, supported
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.arithmetic import apply_binary
@@ -26,7 +26,9 @@ from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import register_type
+from fusewise.ir.deciding import hint, known_below, known_one
 from fusewise.ir.dtypes import DType
+from fusewise.ir.size import SizeNeeded
 from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr
 from fusewise.records import record
@@ -70,16 +72,19 @@ class _Scan:
         return bool(self.task.anchored.attribute(name, 0))
 
     def run(self) -> None:
-        dense = [d for d in range(len(self.task.extents)) if self.task.extents[d] > 1 and self._lies_side_by_side(d)]
+        extents = self.task.extents
+        dense = [d for d in range(len(extents)) if not known_below(extents[d], 2) and self._lies_side_by_side(d)]
         widest = [self.dtype, self.task.operands[0].dtype]
         across = next((d for d in dense if d != self.axis), -1)
         if across >= 0:
-            extent = self.task.extents[across]
-            lanes = lanes_for(self.elements.instructions, widest, extent)
-            vectors = max(n for n in range(1, MOST_VECTORS + 1) if n * lanes <= extent)
+            extent = extents[across]
+            lanes = lanes_for(self.elements.instructions, widest, hint(extent))
+            vectors = max(n for n in range(1, MOST_VECTORS + 1) if n * lanes <= max(1, hint(extent)))
+            if lanes * vectors > 1 and extent < lanes * vectors:  # the last are moved back
+                raise SizeNeeded(f"{extent} elements are not {lanes * vectors}")
             self._lines(across, lanes * vectors, lambda at: self._across(at, across, lanes, vectors))
             return
-        lanes = lanes_for(self.elements.instructions, widest, self.task.extents[self.axis])
+        lanes = lanes_for(self.elements.instructions, widest, hint(extents[self.axis]))
         ordered = self.dtype.is_float and (
             self.task.exact or self.product
         )  # of a product errors grow with every factor
@@ -88,7 +93,7 @@ class _Scan:
 
     def _lies_side_by_side(self, axis: int) -> bool:
         data = (self.task.operand(load) for load in (self._source, "out0"))
-        return all(operand.strides[axis] == 1 for operand in data)
+        return all(known_one(operand.strides[axis]) for operand in data)
 
     @property
     def _source(self) -> str:
@@ -99,7 +104,7 @@ class _Scan:
         f, extents = self.function, self.task.extents
         others = [d for d in range(len(extents)) if d != self.axis]
         counts = [-(-extents[d] // width) if d == across else extents[d] for d in others]
-        run = run_of(f, math.prod(counts), self.share, 2 * math.prod(extents) <= SERIAL_WORK)
+        run = run_of(f, math.prod(counts), self.share, is_below(f, 2 * math.prod(extents), SERIAL_WORK + 1))
 
         def line(number: Int, _: Sequence[Value]) -> None:
             at = dict(zip(others, unravel(f, number, counts), strict=True))

@@ -111,7 +111,7 @@ def _contiguous_axis(point: Point, nodes: Sequence[Expr], axes: tuple[tuple[str,
         view = point.inner({axis[0]: 0}, axis[0], 2)
         score = 0
         for node in loads:
-            step = access_of(view, point.elements.task.operand(node.value), node.args).step
+            step = access_of(view, point.elements.task.operand(node.value), node.args).pace
             score += 2 if step == 1 else 0 if step == 0 else -1
         if not loads:
             score = 1

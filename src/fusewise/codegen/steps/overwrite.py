@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fusewise.codegen.steps.draft import Area, Pointer, ProgramDraft, TaskDraft
 from fusewise.codegen.target import Target
-from fusewise.ir.deciding import known_equal, known_one, known_zero
+from fusewise.ir.deciding import hint, known_equal, known_one, known_zero
 from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.trace import Trace
@@ -27,7 +27,7 @@ def overwrite_results(draft: ProgramDraft, target: Target, trace: Trace) -> Prog
         if isinstance(step, TaskDraft) and step.way.writes_once and not step.others:
             for old, new in _alike(step):
                 before, after = draft.lifetimes[old], draft.lifetimes[new]
-                reason = f"{old.buffer.nbytes:,} bytes that nobody reads later"
+                reason = f"{hint(old.buffer.nbytes):,} bytes that nobody reads later"
                 if before.last != after.first or new in found:
                     continue
                 if trace.allows("kernel", "overwrite", (step.work.label,), reason):

@@ -202,7 +202,7 @@ def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _
     dtypes += [task.operand(s.operand).dtype for s in task.stores]
     lane = _lane_axis(task, instructions, schedule, axes)
     lanes = lanes_for(instructions, dtypes, hint(lane[1])) if lane is not None else 1
-    if lane is not None and lane[1] < lanes:  # the last vector is moved back
+    if lane is not None and lanes > 1 and lane[1] < lanes:  # the last vector is moved back
         lanes = 1
     reductions = _certain(task, "reduce")
     needs = [free_axes(r) for r in reductions]
