@@ -3,7 +3,8 @@
 Takes a task whose anchor is a Conv with one input and one output channel per group; gives LLVM IR. For a run of `span` output
 columns and one vector of channels, each input vector is loaded once per kernel row and feeds every output that it touches. Kernel
 rows outside the input are skipped by loop bounds; which columns of a run lie outside is known now, because the runs are, so
-each distinct border gets code of its own and nothing is tested or copied at run time.
+each distinct border gets code of its own and nothing is tested or copied at run time. Where the width is known only then, there are
+two kinds of runs: those whose columns all exist, and those at the ends, where each column is looked at.
 
 A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: more than 500 taps of a signed byte each.
 """
@@ -11,7 +12,7 @@ A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -39,7 +40,9 @@ from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import computed, memory_type
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.deciding import known_one, known_zero
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
+from fusewise.ir.size import Size, SizeNeeded, greatest, least
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast
 from fusewise.records import record
@@ -58,7 +61,8 @@ MAX_BORDERS = 6
 
 @record(frozen=True)
 class Depthwise:
-    """Geometry in three axes, the absent ones of extent 1, with strides of the input in elements."""
+    """Geometry in three axes, the absent ones of extent 1, with strides of the input in elements. `free`: the width is not known,
+    also where schedules are made for some width."""
 
     shape: Convolution
     axes: tuple[Spatial, Spatial, Spatial]
@@ -66,6 +70,7 @@ class Depthwise:
     strides: tuple[int, int, int]
     lanes: int
     zero: Expr | None = None
+    free: bool = False
 
     @property
     def columns(self) -> Spatial:
@@ -99,7 +104,7 @@ def understand(task: Task, instructions: InstructionSet) -> Depthwise | RefusalR
         return RefusalReason("too many taps for exact sums", str(shape.taps))
     if shape.groups == 1 or shape.inputs != 1 or shape.outputs != 1:
         return RefusalReason("not depthwise: a group has several channels")
-    if shape.data.strides[1] != 1:
+    if not known_one(shape.data.strides[1]):
         return RefusalReason("channels are not the fastest axis")
     # a last vector is moved back to end at the last channel, so the first must be full
     lanes = min(
@@ -112,7 +117,10 @@ def understand(task: Task, instructions: InstructionSet) -> Depthwise | RefusalR
     names = (*(None,) * missing, *shape.out_axes)
     strides = (*(0,) * missing, *shape.data.strides[2:])
     zero = zero_point(task.anchored) if integer else None
-    d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero)  # type: ignore[arg-type]
+    free = isinstance(axes[2].extent, Size) or isinstance(axes[2].out, Size)
+    d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero, free)  # type: ignore[arg-type]
+    if free:
+        return d
     span = _span(d, instructions)
     if len(runs(d.columns, span)) > MAX_BORDERS:
         return RefusalReason("too many different borders")
@@ -133,7 +141,7 @@ def _schedules(d: Depthwise, task: Task, target: Target) -> Iterable[DepthwiseSc
     by_channels = d.shape.groups > target.figures.sharing.shared_by_rows * math.prod(axis.out for axis in d.axes)
     best = _span(d, target)
     for span in dict.fromkeys((best, max(1, best - 1), min(4, best))):
-        if len(runs(d.columns, span)) <= MAX_BORDERS:
+        if d.free or len(runs(d.columns, span)) <= MAX_BORDERS:
             yield DepthwiseSchedule(span, chunks, by_channels)
 
 
@@ -195,12 +203,14 @@ def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
         for axis, position, stride in zip(d.axes, (depth, height), d.strides, strict=False):
             base = f.add(base, f.mul(f.sub(f.mul(position, axis.stride), axis.before), stride))
 
-        for first, last, border in runs(d.columns, span):
-
-            def run(r: Value, _: Sequence[Value], border: Border = border) -> None:
-                start = fitted(f, f.mul(r, span), span, d.columns.out)
+        def some(first: Int, last: Int, border: Border, turned: Callable[[Value], Int] | None = None) -> None:
+            def run(r: Value, _: Sequence[Value]) -> None:
+                number = r if turned is None else turned(r)
+                start = fitted(f, f.mul(number, span), span, d.columns.out)
                 left = f.sub(f.mul(start, d.columns.stride), d.columns.before)
-                pixels = _PixelRun(border, f.add(base, f.mul(left, d.strides[2])), slices, rows, zero)
+                looked = None if turned is None else _looked(f, d, border, left)
+                origin = f.add(base, f.mul(left, d.strides[2])) if looked is None else base
+                pixels = _PixelRun(border, origin, slices, rows, zero, looked)
 
                 def channels(v: Value, _: Sequence[Value]) -> None:
                     channel = fitted(f, f.mul(v, d.lanes), d.lanes, shape.groups)
@@ -212,21 +222,65 @@ def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
 
             f.loop(first, last, 1, run, rolled=True)
 
+        if d.free:
+            _free_runs(f, d, span, some)
+            return
+        for first, last, border in runs(d.columns, span):
+            some(first, last, border)
+
     low, high = o.share.run(f, units)
-    if units and shape.groups and d.columns.out:
+    if not any(map(known_zero, (units, shape.groups, d.columns.out))):
         f.loop(low, high, 1, unit, rolled=True)
+
+
+def _needed(columns: Spatial, span: int) -> Border:
+    """Of a run all of whose columns exist."""
+    return tuple(
+        sorted({u * columns.stride + k * columns.dilation for u in range(span) for k in range(columns.kernel)})
+    )
+
+
+def _free_runs(f: Function, d: Depthwise, span: int, some: Callable[..., None]) -> None:
+    """The runs of a row whose width is not known: those within the input, then those at both ends. The last is moved back, so
+    there must be as many outputs as a run has."""
+    columns = d.columns
+    if span > 1 and columns.out < span:
+        raise SizeNeeded(f"a run of {span} outputs is none for {columns.out}")
+    border, step = _needed(columns, span), span * columns.stride
+    count = -(-columns.out // span)
+    low = least(-(-columns.before // step), count)
+    inside = (columns.extent - 1 - border[-1] + columns.before) // step + 1
+    high = greatest(low, least(columns.out // span, inside))
+    some(low, high, border)
+
+    def turned(number: Value) -> Int:
+        behind = f.add(number, high - low)
+        return f.select(f.compare("icmp slt", number, low), number, f.i64(behind))
+
+    some(0, low + count - high, border, turned)
+
+
+def _looked(f: Function, d: Depthwise, border: Border, left: Int) -> tuple[tuple[Int, Value], ...]:
+    """Of each column of a run that begins at `left`: where it lies in a row of the input, and does it? Otherwise another does."""
+    found = []
+    for offset in border:
+        at = f.add(left, offset)
+        inside = f.compare("icmp ult", at, d.columns.extent)
+        found.append((f.mul(f.select(inside, f.i64(at), f.i64(0)), d.strides[2]), inside))
+    return tuple(found)
 
 
 @record(frozen=True)
 class _PixelRun:
     """A run of outputs: its inputs lie from `origin` on, of which those of the border exist, and only these slices and rows of
-    taps. `zero` is taken from integers."""
+    taps. `zero` is taken from integers. What is known of each only when `looked` at is there: where it lies, and does it exist?"""
 
     border: Border
     origin: Int
     slices: tuple[Int, Int]
     rows: tuple[Int, Int]
     zero: Value | None
+    looked: tuple[tuple[Int, Value], ...] | None = None
 
 
 def _reduce(
@@ -246,20 +300,23 @@ def _reduce(
     def kernel_row(z: Int, y: Int, sums: Sequence[Value]) -> list[Value]:
         result = list(sums)
         row = f.add(run.origin, channel)
-        for axis, tap, stride in zip(d.axes, (z, y), d.strides, strict=False):
-            row = f.add(row, f.mul(tap, axis.dilation * stride))
+        for axis, place, stride in zip(d.axes, (z, y), d.strides, strict=False):
+            row = f.add(row, f.mul(place, axis.dilation * stride))
         first = f.at(data, row, stored)
-        number = f.mul(f.add(f.mul(z, d.axes[1].kernel), y), columns.kernel * shape.groups)
-        panel = f.at(weights, f.add(number, channel), element)
+        tap = f.mul(f.add(f.mul(z, d.axes[1].kernel), y), columns.kernel * shape.groups)
+        panel = f.at(weights, f.add(tap, channel), element)
         factors = [
             f.load(vector(element, d.lanes), f.at(panel, k * shape.groups, element)) for k in range(columns.kernel)
         ]
-        for offset in run.border:
-            value = f.load(vector(stored, d.lanes), f.at(first, offset * d.strides[2], stored))
+        for number, offset in enumerate(run.border):
+            skip = offset * d.strides[2] if run.looked is None else run.looked[number][0]
+            value = f.load(vector(stored, d.lanes), f.at(first, skip, stored))
             value = widen(f, instructions, value, shape.dtype)
             if shape.dtype.is_integer:
                 value = f.convert("sitofp" if shape.dtype.kind == "int" else "uitofp", value, element)
                 value = value if zero is None else f.fsub(value, f.splat(zero, d.lanes))
+            if run.looked is not None:
+                value = f.select(run.looked[number][1], value, f.constant(0.0, value.type))
             for k, factor in enumerate(factors):
                 u, rest = divmod(offset - k * columns.dilation, columns.stride)
                 if rest == 0 and 0 <= u < len(start):
@@ -312,7 +369,7 @@ def _finish(
 def _sharing(d: Depthwise, schedule: DepthwiseSchedule) -> Sharing | None:
     """Rows, as `_build` shares them out."""
     rows, chunks = d.axes[1], schedule.chunks
-    if d.shape.batch > 1 or d.axes[0] != ABSENT or schedule.by_channels:
+    if d.shape.is_free or d.shape.batch > 1 or d.axes[0] != ABSENT or schedule.by_channels:
         return None
     units = rows.out * chunks
 

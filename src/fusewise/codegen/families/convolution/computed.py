@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.families.convolution.shape import Convolution
-from fusewise.codegen.families.convolution.strip import BlockCopy
+from fusewise.codegen.families.convolution.strip import BlockCopy, padded_row
 from fusewise.codegen.families.product.lanes import in_runs
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.product.tiles import lanes_for
@@ -17,6 +17,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
+from fusewise.ir.deciding import known_zero
 
 __all__ = ["Fill", "computed_rows"]
 
@@ -121,17 +122,15 @@ def _padded_rows(f: Function, shape: Convolution, strip: BlockCopy, line: Line, 
     The pixels run along the last of p0, p2, ..., which is missing from the indices where it is the width. Padding is bytes of 0
     or `pad`.
     """
-    left = min(strip.columns.before, strip.columns.covered)
-    width = max(0, min(strip.columns.extent, strip.columns.covered - left))
-    right = strip.columns.covered - left - width
+    left, width, right = padded_row(strip.columns)
     names = [f"p{k + 2}" for k in range(len(shape.spatial))]
 
     def fill(batch: Int) -> Callable[[Value, Int, Int], None]:
         def row(at: Value, depth: Int, height: Int) -> None:
             inner = f.at(at, left * shape.channels)
-            if left:
+            if not known_zero(left):
                 f.clear(at, left * shape.channels * 4, byte=pad)
-            if right:
+            if not known_zero(right):
                 f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4, byte=pad)
             # a signal lies along the rows of the strip, see `strip_of`
             known = [height] if strip.row_names[1] is None else [depth, height][3 - len(names) :]

@@ -147,6 +147,7 @@ DIRECT = Kernel(
     pieces=lambda directs, target, by: product_pieces(scheduled(directs, by).product, target, by.product),
     writes_once=_writes_once,
     level=lambda schedule: "tidy",
+    every=partial(direct_schedules, most=None),
 )
 
 

@@ -32,6 +32,7 @@ from fusewise.codegen.llvm.stores import joined_axis
 from fusewise.codegen.nest.instruction import FMA_LATENCY, FUSED
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Task
 from fusewise.records import record
@@ -58,7 +59,8 @@ class Direct:
     tap after tap, with zeros for the rows of a tile whose tap lies outside.
 
     `side_by_side` groups are computed in one vector, each lane reading the
-    channels of its own group. The product's groups are the convolution's, over again for each phase.
+    channels of its own group. The product's groups are the convolution's, over again for each phase. `free`: sizes are not known,
+    also where schedules are made for some.
     """
 
     shape: Convolution
@@ -67,6 +69,7 @@ class Direct:
     side_by_side: int
     clipped: bool = False
     by_tap: bool = False
+    free: bool = False
 
     @property
     def turn_pitch(self) -> int:
@@ -145,7 +148,7 @@ def _direct(shape: Convolution, task: Task, phases: int, together: int) -> Direc
         if clipped:
             outer.append((axes[0].name, axes[0].extent))
             axes = axes[1:]
-        elif shape.batch > 1 and not by_tap:
+        elif not known_below(shape.batch, 2) and not by_tap:
             outer, axes = [], [RowAxis("i0", shape.batch, shape.data.strides[0]), *axes]
     else:
         axes = list(strip.axes())
@@ -162,7 +165,7 @@ def _direct(shape: Convolution, task: Task, phases: int, together: int) -> Direc
         dtype=shape.dtype,
         instruction=shape.instruction,
     )
-    return Direct(shape, product, strip, together, clipped, by_tap)
+    return Direct(shape, product, strip, together, clipped, by_tap, shape.is_free)
 
 
 def _is_by_groups(shape: Convolution, together: int) -> bool:
@@ -182,8 +185,8 @@ def _side_by_side(shape: Convolution, lanes: int) -> int:
     return together if lanes % shape.outputs == 0 and shape.groups % together == 0 else 1
 
 
-def direct_schedules(directs: Directs, task: Task, target: Target) -> Iterable[DirectSchedule]:
-    """Schedules worth trying, the analytic favourite first."""
+def direct_schedules(directs: Directs, task: Task, target: Target, most: int | None = 6) -> Iterable[DirectSchedule]:
+    """Schedules worth trying, so many at most, the analytic favourite first."""
     d, target = favourite(directs, target), directs[0].shape.instruction.room(target)
     size, bits = d.shape.dtype.itemsize, _bits(d.shape)
     lanes = (
@@ -198,9 +201,9 @@ def direct_schedules(directs: Directs, task: Task, target: Target) -> Iterable[D
     else:
         row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
     reserved = d.shape.inputs if d.side_by_side > 1 else 0
-    tiles = tiles_for(d.product, target, lanes, reserved)[:6]
+    tiles = tiles_for(d.product, target, lanes, reserved)[:most]
     slides = _sliding_tile(d, tiles[0], target)
-    for tile in tiles if slides is None else [slides, *tiles[:5]]:
+    for tile in tiles if slides is None else [slides, *tiles][:most]:
         schedule = plan_product(d.product, target, tile, row_bytes, right_bytes)
         if d.strip is not None:
             schedule = within_cache(d.strip, schedule, target)
@@ -213,7 +216,7 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
     """The tile to slide with, see `convolution.taps`, where that takes fewer cycles than `plain` by the count of what a step
     takes."""
     strip, product = d.strip, d.product
-    if strip is None or strip.planar or strip.slices.kernel > 1 or strip.columns.kernel == 1:
+    if strip is None or strip.planar or strip.slices.kernel > 1 or strip.columns.kernel == 1 or d.free:
         return None
     if not strip.slices.is_inside:  # a slice of padding has no taps
         return None
@@ -252,7 +255,7 @@ def readers(strip: BlockCopy, rows: int) -> dict[int, list[tuple[int, int]]]:
 def _chunk(d: Direct, schedule: ProductSchedule, target: Target) -> int:
     """Steps of a chunk of the reduction, a row of taps, where all tiles share panels that are too long for the caches; else 0."""
     strip, shape, tile = d.strip, d.shape, schedule.tile
-    if strip is None or shape.planar or shape.dtype != FLOAT32 or (shape.batch, d.product.groups) != (1, 1):
+    if strip is None or shape.planar or shape.dtype != FLOAT32 or (shape.batch, d.product.groups) != (1, 1) or d.free:
         return 0
     tiles = -(-d.product.height // tile.rows)
     if (
@@ -268,7 +271,7 @@ def direct_sharing(directs: Directs, schedule: DirectSchedule) -> Sharing | None
     """How rows are dealt out where the input is read in place, as `deal` and `deal_tiles` do it."""
     d = scheduled(directs, schedule)
     shape, product, tile = d.shape, d.product, schedule.product.tile
-    if d.strip is not None or d.clipped or d.by_tap or len(shape.spatial) != 2 or shape.batch > 1:
+    if d.free or d.strip is not None or d.clipped or d.by_tap or len(shape.spatial) != 2 or shape.batch > 1:
         return None
     tiles = -(-product.height // tile.rows)
     cut = TileBlocks(tiles, schedule.product.per_block)

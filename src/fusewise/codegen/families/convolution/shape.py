@@ -1,8 +1,8 @@
 """The geometry of a convolution, read off a task: batch, groups, channels, and one `Spatial` per spatial axis.
 
-Everything is a number here; attributes with defaults (`auto_pad` among them) are resolved once. A transposed convolution is
-brought to the same form (`Transposed`): each residue of the output position modulo the stride is a convolution of its own with
-every stride-th tap, and all of them read the same inputs.
+Batch and extents may be in terms of symbols, all else is a number; attributes with defaults (`auto_pad` among them) are resolved
+once. A transposed convolution is brought to the same form (`Transposed`): each residue of the output position modulo the stride is
+a convolution of its own with every stride-th tap, and all of them read the same inputs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from dataclasses import replace
 from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.nest.instruction import FUSED, Instruction, fused_of
 from fusewise.codegen.view import OperandView, view_of
+from fusewise.ir.deciding import hint, known_below, known_one, known_zero
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, UINT8, DType
 from fusewise.ir.graph import Node
+from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import Anchor, Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
@@ -76,7 +78,7 @@ class Spatial:
     @property
     def is_inside(self) -> bool:
         """Do all taps of all outputs lie in the input?"""
-        return self.before == 0 and self.covered <= self.extent
+        return known_zero(self.before) and known_below(self.covered, self.extent + 1)
 
 
 ABSENT = Spatial(1, 1, 1, 1, 1, 0)
@@ -128,14 +130,20 @@ class Convolution:
     @property
     def is_sparse(self) -> bool:
         """Do padding and dilation blow the input up so far that reading it tap by tap is better than copying it padded?"""
-        padded = math.prod(axis.covered for axis in self.spatial)
-        present = math.prod(min(axis.extent, axis.covered) for axis in self.spatial)
+        padded = math.prod(hint(axis.covered) for axis in self.spatial)
+        present = math.prod(min(hint(axis.extent), hint(axis.covered)) for axis in self.spatial)
         return self.computed is None and not self.planar and self.inputs >= 16 and padded > 2 * present
 
     @property
     def planar(self) -> bool:
         """Are the channels stored one after the other, rather than side by side?"""
-        return self.computed is None and self.data.strides[1] != 1 and self.channels > 1
+        return self.computed is None and not known_one(self.data.strides[1]) and self.channels > 1
+
+    @property
+    def is_free(self) -> bool:
+        """Is its batch or an extent not known?"""
+        axes = [number for axis in self.spatial for number in (axis.extent, axis.out)]
+        return any(isinstance(number, Size) for number in (self.batch, *axes))
 
     @property
     def out_axes(self) -> tuple[str, ...]:

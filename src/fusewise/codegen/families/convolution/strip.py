@@ -22,10 +22,12 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tile import ReductionLoop
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
+from fusewise.ir.deciding import known_below, known_equal, known_zero
 from fusewise.ir.dtypes import DType
+from fusewise.ir.size import greatest, least
 from fusewise.records import record
 
-__all__ = ["BlockCopy", "CopiedRows", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
+__all__ = ["BlockCopy", "CopiedRows", "emit_strip", "existing_taps", "joined_levels", "padded_row", "strip_of"]
 
 
 @record(frozen=True)
@@ -78,7 +80,7 @@ class BlockCopy:
 
     def height(self, pixels: int) -> int:
         """Input rows that `pixels` consecutive outputs may span, wherever they begin."""
-        spanned = min(self.rows.out, (pixels + self.columns.out - 2) // self.columns.out + 1)
+        spanned: int = least(self.rows.out, (pixels + self.columns.out - 2) // self.columns.out + 1)
         return (spanned - 1) * self.rows.stride + self.rows.reach
 
     def elements(self, pixels: int) -> int:
@@ -104,7 +106,7 @@ def joined_levels(levels: Sequence[ReductionLoop]) -> tuple[ReductionLoop, ...]:
         if level.extent == 1 and level.high is None:
             continue
         last = found[-1] if found else None
-        if last is not None and last.high is None and last.stride == level.extent * level.stride:
+        if last is not None and last.high is None and known_equal(last.stride, level.extent * level.stride):
             found[-1] = ReductionLoop(last.extent * level.extent, level.stride)
         else:
             found.append(level)
@@ -201,13 +203,18 @@ def existing_taps(f: Function, axis: Spatial, at: Int) -> tuple[Int, Int]:
     return low, high
 
 
+def padded_row(columns: Spatial) -> tuple[int, int, int]:
+    """Positions of a row of the strip: padding, what is in the input, padding."""
+    left = least(columns.before, columns.covered)
+    width = greatest(0, least(columns.extent, columns.covered - left))
+    return left, width, columns.covered - left - width
+
+
 def _copy_row(f: Function, strip: BlockCopy, source: Value, from_row: Int, at: Value) -> None:
     """One input row with its left and right padding."""
     stored, size = memory_type(strip.dtype), strip.dtype.itemsize
     columns = strip.columns
-    left = min(columns.before, columns.covered)
-    width = max(0, min(columns.extent, columns.covered - left))
-    right = columns.covered - left - width
+    left, width, right = padded_row(columns)
     lines, unit = strip.channels // strip.together, strip.together
     step = strip.source_strides[2]
 
@@ -215,12 +222,12 @@ def _copy_row(f: Function, strip: BlockCopy, source: Value, from_row: Int, at: V
         start = f.at(at, f.mul(c, strip.plane_pitch), stored)
         origin = f.add(from_row, f.mul(c, unit * strip.channel_stride))
         inner = f.at(start, left * unit, stored)
-        if left:
+        if not known_zero(left):
             f.clear(start, left * unit * size)
-        if right:
+        if not known_zero(right):
             f.clear(f.at(start, (left + width) * unit, stored), right * unit * size)
-        if step == unit or width <= 1:
-            if width:
+        if known_equal(step, unit) or known_below(width, 2):
+            if not known_zero(width):
                 f.copy(inner, f.at(source, origin, stored), width * unit * size)
             return
 

@@ -182,7 +182,7 @@ def emit_product(
     """Emit the loops."""
     if any(map(known_zero, (product.height, product.repeats, product.columns))):
         return
-    if product.height < schedule.tile.rows:  # the last tile ends at the last row
+    if schedule.tile.rows > 1 and product.height < schedule.tile.rows:  # the last tile ends at the last row
         raise SizeNeeded(f"a tile of {schedule.tile.rows} rows is none for {product.height}")
     if schedule.chunk and product.depth % schedule.chunk:
         raise SizeNeeded(f"chunks of {schedule.chunk} steps do not make {product.depth}")

@@ -72,6 +72,8 @@ def understand(task: Task, instructions: InstructionSet) -> Planes | RefusalReas
         return RefusalReason("Winograd convolution is in float32", shape.dtype.name)
     if shape.computed is not None:
         return RefusalReason("operand is computed on the way in", "0")
+    if shape.is_free:
+        return RefusalReason("sizes are not known")
     planes = planes_of(shape)
     if planes is None:
         return RefusalReason(
