@@ -158,7 +158,7 @@ def _varying(point: Point, form: Linear) -> Value:
     for atom, coefficient in _part(point, form, varying=True).terms:
         term = point.value(atom)
         if not known_one(coefficient):
-            term = f.binary("mul", term, f.splat(f.i64(coefficient), term.lanes))
+            term = f.binary("mul", term, f.every(coefficient, term.lanes))
         total = f.binary("add", total, term)
     return total
 

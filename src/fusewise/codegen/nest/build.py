@@ -148,6 +148,12 @@ class Function:
         lanes = ", ".join(f"{element} {literal(value, element)}" for value in values)
         return Value(f"<{lanes}>", vector(element, len(values)))
 
+    def every(self, value: Int, lanes: int) -> Value:
+        """An i64 in every lane."""
+        if isinstance(value, int) and not isinstance(value, Size):
+            return self.constant(value, vector("i64", lanes))
+        return self.splat(self.i64(value), lanes)
+
     def unset(self, kind: str) -> Value:
         """A value of which nothing is known, to insert into."""
         return Value("poison", kind)
