@@ -48,6 +48,30 @@ def test_a_module_gives_its_own_answers_and_is_left_as_it_was() -> None:
 
 
 @pytest.mark.slow
+def test_ranges_of_dimensions_are_those_of_the_export() -> None:
+    class Scores(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return x @ y.transpose(1, 2)
+
+    rows = torch.export.Dim("rows", min=3, max=40)
+    shapes = ({0: torch.export.Dim("n", max=64), 1: rows}, {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO})
+    graph = from_torch(Scores(), (torch.randn(2, 5, 8), torch.randn(2, 7, 8)), dynamic_shapes=shapes)
+    bound = bind(graph, free=True)
+    first, second, third = bound.symbols
+    assert (first.name, first.low, first.high) == ("n", 0, 64) and (second.name, second.low, second.high) == (
+        "rows",
+        3,
+        40,
+    )
+    assert bound.tensor(bound.outputs[0]).dims == (
+        bound.tensor("x").dims[0],
+        bound.tensor("x").dims[1],
+        bound.tensor("y").dims[1],
+    )
+    assert third.low == 0
+
+
+@pytest.mark.slow
 def test_a_module_that_cannot_be_exported_is_refused_in_one_sentence() -> None:
     class Branching(torch.nn.Module):
         def forward(self, x: Any) -> Any:

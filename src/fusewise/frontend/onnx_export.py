@@ -20,6 +20,7 @@ from fusewise.frontend.bodies import bodies_of, defined_names, rename_body
 from fusewise.frontend.functions import without_unused
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.frontend.order import node_label
+from fusewise.frontend.written_sizes import with_written_sizes
 from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import ValueType
@@ -37,6 +38,7 @@ _ALIGNMENT = 64
 
 def to_model(graph: Graph) -> onnx.ModelProto:
     """The whole graph, weights included, as one message; `ResourceLimit` when it would pass protobuf's 2 GiB."""
+    graph = with_written_sizes(graph)
     total = sum(constant.type.nbytes for constant in graph.constants.values())
     if total >= 2**31 - 2**20:
         raise ResourceLimit(f"the weights take {total:,} bytes, too many for one ONNX message; save to a file instead")
@@ -55,6 +57,7 @@ def save(
     1.5 GiB, to `path` with `.data` appended. Raises `ResourceLimit` when the disk is full, and leaves nothing behind.
     """
     target = Path(path)
+    graph = with_written_sizes(graph)
     total = sum(constant.type.nbytes for constant in graph.constants.values())
     if external_data is None and total > _EXTERNAL_ABOVE:
         external_data = target.name + ".data"

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewise.errors import UnsupportedModel, UsageError
+from fusewise.frontend.free import RANGES
 from fusewise.frontend.onnx_import import load
 from fusewise.ir.graph import Graph
+from fusewise.ir.size import LARGEST
 
 __all__ = ["from_torch"]
 
@@ -25,8 +27,9 @@ def from_torch(
     """The graph of a `torch.nn.Module` or an `ExportedProgram`.
 
     `args` and `kwargs` are example inputs; `dynamic_shapes` says which of their dimensions stay symbolic, as in
-    `torch.export.export`. The module is exported for inference and is left as it was. Raises `UsageError` when the `torch`
-    extra is missing, and `UnsupportedModel` with PyTorch's reason when the module cannot be exported.
+    `torch.export.export`; the ranges that it finds of these are the graph's (`frontend.free.RANGES`). The module is exported for
+    inference and is left as it was. Raises `UsageError` when the `torch` extra is missing, and `UnsupportedModel` with PyTorch's
+    reason when the module cannot be exported.
     """
     try:
         import onnxscript  # noqa: F401 - the exporter needs it, and says so less clearly
@@ -55,4 +58,35 @@ def from_torch(
     finally:
         if training:
             module.train()
-    return load(program.model_proto)
+    graph = load(program.model_proto)
+    ranges = _ranges(program)
+    return graph.replace(metadata=(*graph.metadata, (RANGES, ranges))) if ranges else graph
+
+
+def _ranges(program: Any) -> str:
+    """The ranges of dimensions by the names that the exporter gives them: `batch=0..64,sequence=0..2048`.
+
+    A least size of 2 is PyTorch's way to tell sizes from 1, which it takes for broadcast, and no limit of what it wrote.
+    """
+    exported = getattr(program, "exported_program", None)
+    if exported is None:
+        return ""
+    names = {
+        value.name: [d.dim_param for d in value.type.tensor_type.shape.dim] for value in program.model_proto.graph.input
+    }
+    found = {}
+    for node in exported.graph.nodes:
+        shape = getattr(node.meta.get("val"), "shape", ()) if node.op == "placeholder" else ()
+        for name, size in zip(names.get(node.name, ()), shape, strict=False):
+            bounds = exported.range_constraints.get(getattr(getattr(size, "node", None), "expr", None))
+            if name.isidentifier() and bounds is not None:
+                found[name] = _number(bounds.lower), _number(bounds.upper)
+    stated = {name: (low if low > 2 else 0, high) for name, (low, high) in found.items()}
+    return ",".join(f"{name}={low}..{high}" for name, (low, high) in stated.items() if (low, high) != (0, LARGEST))
+
+
+def _number(bound: Any) -> int:
+    try:
+        return min(max(int(bound), 0), LARGEST)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return LARGEST  # infinity
