@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType, ValueType
@@ -26,7 +27,7 @@ def expected_bytes(graph: Graph) -> int:
 
 
 def _nbytes(kind: ValueType) -> int:
-    return kind.nbytes if isinstance(kind, TensorType) and kind.is_static else 0
+    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0
 
 
 def _packs(op: str, domain: str) -> bool:
