@@ -15,6 +15,9 @@ __all__ = ["Positive", "common_factors", "exact", "same", "split"]
 
 Terms = list[tuple[Monomial, int]]
 
+_STEPS = 8
+"""Numbers for a symbol that are tried one after another."""
+
 
 def same(a: int, b: int) -> bool:
     """Are both the same number, whatever symbols are? What is not known is no."""
@@ -76,12 +79,22 @@ class Positive:
     _lowest: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for extent in self.extents:
+        sizes = [extent for extent in self.extents if isinstance(extent, Size)]
+        for extent in sizes:
             self._require(extent, 1)
-        for symbol in frozenset[Symbol]().union(*map(symbols_of, self.extents)):
+        for symbol in frozenset[Symbol]().union(*map(symbols_of, sizes)):
             low = min(self._lowest.get(symbol.name, symbol.low), symbol.high)
+            low = self._past(symbol, low, [extent for extent in sizes if symbol in symbols_of(extent)])
             if low > symbol.low:
                 self._raised[symbol.name] = size_of(Symbol(symbol.name, low, symbol.high, symbol.hint))
+
+    def _past(self, symbol: Symbol, low: int, sizes: list[int]) -> int:
+        """The least number for a symbol that leaves none of the sizes without elements, after a few steps."""
+        while low < min(symbol.high, symbol.low + _STEPS):
+            if not any(known_below(substitute(size, {symbol.name: low}), 1) for size in sizes):
+                break
+            low += 1
+        return low
 
     def at_most(self, a: int, b: int) -> bool:
         """Is the one never above the other? What is not proved is no."""

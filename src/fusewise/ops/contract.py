@@ -11,7 +11,7 @@ from fusewise.ir.deciding import known_below, known_one
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, DType
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, cast, const, index, reduce
-from fusewise.ops.indexing import dims, output_dims, spread, value
+from fusewise.ops.indexing import dims, output_dims, spread, value, within
 from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.records import record
@@ -34,7 +34,8 @@ def matmul_indices(call: Call, at: Index, a: int = 0, b: int = 1) -> tuple[Index
         inner, line = inner[:-1], inner[-1:]
     space = output_dims(call)[: len(inner)]
     into_a = (*spread(inner, left[:-2], space), *line, k) if len(left) > 1 else (k,)
-    into_b = (*spread(inner, right[:-2], space), k, *column) if len(right) > 1 else (k,)
+    own = within(k, right[-2 if len(right) > 1 else -1], left[-1])
+    into_b = (*spread(inner, right[:-2], space), own, *column) if len(right) > 1 else (own,)
     return into_a, into_b, left[-1]
 
 

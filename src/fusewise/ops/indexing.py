@@ -30,11 +30,13 @@ __all__ = [
     "is_static",
     "known_integers",
     "linear",
+    "may_be_equal",
     "output_dims",
     "reshaped",
     "spread",
     "unlinear",
     "value",
+    "within",
     "wrapped",
 ]
 
@@ -67,13 +69,15 @@ def spread(index: Sequence[Expr], shape: Sequence[int], space: Sequence[int] | N
     """
     tail = index[len(index) - len(shape) :] if shape else ()
     found = tuple(const(0) if known_one(size) else at for at, size in zip(tail, shape, strict=True))
-    if space is None or all(type(size) is int for size in shape):
+    if space is None:
         return found
-    wide = space[len(space) - len(shape) :]
-    return tuple(
-        at if type(size) is int or known_equal(size, whole) else binary("min", at, size - 1)
-        for at, size, whole in zip(found, shape, wide, strict=True)
-    )
+    return tuple(map(within, found, shape, space[len(space) - len(shape) :]))
+
+
+def within(at: Expr, size: int, whole: int) -> Expr:
+    """An index that runs over `whole` elements, of which it is only checked while running that there are as many."""
+    fits = (type(size) is int and type(whole) is int) or known_one(size) or known_equal(size, whole)
+    return at if fits else binary("min", at, size - 1)
 
 
 def aligned(call: Call, i: int, index: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -121,15 +125,16 @@ def linear(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
     return position
 
 
-def unlinear(position: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
-    """The index whose row-major position in a tensor of `shape`, which has elements, is `position`."""
+def unlinear(position: Expr, shape: Sequence[int], *, bounded: bool = True) -> tuple[Expr, ...]:
+    """The index whose row-major position in a tensor of `shape`, which has elements, is `position`; modulo their number where that
+    is not known to be more."""
     found: list[Expr] = []
     for depth, size in enumerate(shape):
         if known_one(size):
             found.append(const(0))
             continue
         quotient = position // math.prod(shape[depth + 1 :])
-        outermost = known_one(math.prod(shape[:depth]))
+        outermost = bounded and known_one(math.prod(shape[:depth]))
         found.append(quotient if outermost else quotient % size)
     return tuple(found)
 
@@ -138,9 +143,10 @@ def reshaped(index: Sequence[Expr], shape: Sequence[int], source: Sequence[int])
     """The index into a tensor of shape `source` for the element at `index` of its reshape to `shape`.
 
     Dimensions are matched in the shortest runs of equal product, so only what is really split or joined is divided:
-    (2, 3, 4) read as (2, 12) at (a, b) is (a, b // 4, b % 4).
+    (2, 3, 4) read as (2, 12) at (a, b) is (a, b // 4, b % 4). Of sizes it may only be checked while running that there are as many
+    elements.
     """
-    if not known_equal(math.prod(source), math.prod(shape)):
+    if not may_be_equal(math.prod(source), math.prod(shape)):
         raise NotDefined(f"{list(source)} elements cannot be shaped as {list(shape)}")
     if known_equal(math.prod(source), 0):
         return tuple(const(0) for _ in source)
@@ -150,7 +156,7 @@ def reshaped(index: Sequence[Expr], shape: Sequence[int], source: Sequence[int])
         start_i, start_j = i, j
         have, want = 1, source[j]
         j += 1
-        while not known_equal(have, want):
+        while not known_equal(have, want) and (i < len(shape) or j < len(source)):
             if i < len(shape) and (j == len(source) or _is_less(have, want)):
                 have *= shape[i]
                 i += 1
@@ -161,8 +167,13 @@ def reshaped(index: Sequence[Expr], shape: Sequence[int], source: Sequence[int])
         if len(run) == len(target) and all(map(known_equal, run, target)):
             found.extend(const(0) if known_one(n) else at for at, n in zip(index[start_i:i], run, strict=True))
         else:
-            found.extend(unlinear(linear(index[start_i:i], run), target))
+            found.extend(unlinear(linear(index[start_i:i], run), target, bounded=known_equal(have, want)))
     return tuple(found)
+
+
+def may_be_equal(a: int, b: int) -> bool:
+    """Are two sizes not known to be different?"""
+    return not known_below(a, b) and not known_below(b, a)
 
 
 def _is_less(have: int, want: int) -> bool:

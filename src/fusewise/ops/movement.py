@@ -23,6 +23,7 @@ from fusewise.ops.indexing import (
     known_integers,
     output_dims,
     reshaped,
+    within,
 )
 from fusewise.ops.slices import slice_start
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
@@ -180,7 +181,8 @@ def _concat(call: Call, output: int, at: Index) -> Expr:
         if known_equal(size, 0):
             continue
         begin = ends[i] - size
-        part = call.at(i, *(place - begin if d == axis else place for d, place in enumerate(at)))
+        whole, own = output_dims(call), dims(call, i)
+        part = call.at(i, *(at[d] - begin if d == axis else within(at[d], own[d], whole[d]) for d in range(len(at))))
         found = part if found is None else select(compare("lt", at[axis], ends[i]), part, found)
     return const(0, call.output().dtype) if found is None else found
 
