@@ -18,6 +18,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -118,7 +119,7 @@ class Size(_Base):
     def bounds(self) -> tuple[int, int]:
         """The least and the greatest that it can be, as far as is known; beyond +-2**200 nothing is."""
         if self._bounds is None:
-            self._bounds = lowest(self, _made), -lowest(_negated(self), _made)
+            self._bounds = _bounds_of(_Written(self))
         return self._bounds
 
     # --- arithmetic -----------------------------------------------------------------------------------------------
@@ -505,6 +506,29 @@ COMPOUNDS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {"floordiv": quotient, "mod": remainder, "min": least, "max": greatest}
 )
 """What makes a compound, by its name."""
+
+
+class _Written:
+    """A size by how it is written, as a key: sizes themselves compare by what they are."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+
+    def __hash__(self) -> int:
+        return self.size._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Written) or self.size._hash != other.size._hash:
+            return False
+        return str(self.size) == str(other.size)
+
+
+@lru_cache(maxsize=1 << 14)
+def _bounds_of(written: _Written) -> tuple[int, int]:
+    """The least and the greatest that a size can be; equal ones are made over and over."""
+    return lowest(written.size, _made), -lowest(_negated(written.size), _made)
 
 
 def _provably(size: int) -> bool:
