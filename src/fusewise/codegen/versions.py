@@ -8,8 +8,9 @@ kernel knows a schedule for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -35,6 +36,9 @@ FEW = 2
 
 MOST_SCHEDULES = 60
 """Schedules looked at for one that reads weights as other versions do."""
+
+_Choose = Callable[[Kernel[Any, Any], Any, Task], Any]
+"""`choose(kernel, understood, task)`: the schedule to take, of a task at the hint."""
 
 Hints = tuple[Mapping[str, int], ...]
 
@@ -106,6 +110,8 @@ class Versions:
                     return tuple(made), ""
                 if hints is not self.hints[-1]:
                     break
+        for version in self._general(task):
+            return (*made, version), ""
         if made:
             refused.append(f"only where {' and '.join(map(str, made[-1].code.conditions))}")
         return tuple(made), "; ".join(dict.fromkeys(refused)) or "there is none"
@@ -119,7 +125,7 @@ class Versions:
             if not self.trace.allows("kernel", kernel.name, (work.label,), "for sizes"):
                 continue
             try:
-                found = self._by(kernel, task, hints, known)
+                found = self._by(kernel, task, hints, partial(self._packing_as, known))
             except (SizeNeeded, Undecided) as reason:
                 found = RefusalReason(str(reason))
             if isinstance(found, _Version):
@@ -127,8 +133,21 @@ class Versions:
             else:
                 refused.append(f"{kernel.name}: {found}")
 
+    def _general(self, task: Task) -> Iterator[_Version]:
+        """Versions without conditions, by whatever schedule that takes."""
+        for kernel in candidates(task):
+            for number in range(MOST_SCHEDULES):
+                try:
+                    found = self._by(kernel, task, self.hints[-1], partial(self._numbered, number))
+                except (SizeNeeded, Undecided):
+                    continue
+                except StopIteration:
+                    break
+                if isinstance(found, _Version) and not found.code.conditions:
+                    yield found
+
     def _by(
-        self, kernel: Kernel[Any, Any], task: Task, hints: Mapping[str, int], known: frozenset[str]
+        self, kernel: Kernel[Any, Any], task: Task, hints: Mapping[str, int], choose: _Choose
     ) -> _Version | RefusalReason:
         instructions = self.target.instructions
         with deciding(hints) as conditions:
@@ -138,7 +157,7 @@ class Versions:
             declined = kernel.declines(at_hint(understood), at_hint(task), self.target)
             if declined is not None:
                 return declined
-            schedule = self._schedule(kernel, understood, task, known)
+            schedule = choose(kernel, at_hint(understood), at_hint(task))
             arguments = kernel.arguments(understood, task, schedule)
             way = Implementation(kernel, task, understood, schedule)
             key = f"{way.key}|{_ranges(task)}|{sorted(hints.items())}"
@@ -147,18 +166,17 @@ class Versions:
             text = checked(text, "kernel") if self.target.sanitize else text
         return _Version(way, arguments, SizedCode(text, key, tuple(module.sizes), tuple(conditions)))
 
-    def _schedule(self, kernel: Kernel[Any, Any], understood: Any, task: Task, known: frozenset[str]) -> Any:
-        """The favourite at the hint that packs as is known, else the favourite."""
-        at, small = at_hint(understood), at_hint(task)
-        ways = kernel.schedules(at, small, self.target)
-        first = next(iter(ways))
-        if not known or _packings(kernel.arguments(at, small, first)) <= known:
+    def _packing_as(self, known: frozenset[str], kernel: Kernel[Any, Any], understood: Any, task: Task) -> Any:
+        """The favourite that packs as is known, else the favourite."""
+        first = next(iter(kernel.schedules(understood, task, self.target)))
+        if not known or _packings(kernel.arguments(understood, task, first)) <= known:
             return first
-        every = self._every(kernel, at, small)
-        return next((one for one in every if _packings(kernel.arguments(at, small, one)) <= known), first)
+        every = islice(kernel.every(understood, task, self.target), MOST_SCHEDULES)
+        return next((one for one in every if _packings(kernel.arguments(understood, task, one)) <= known), first)
 
-    def _every(self, kernel: Kernel[Any, Any], understood: Any, task: Task) -> Iterator[Any]:
-        return islice(kernel.every(understood, task, self.target), MOST_SCHEDULES)
+    def _numbered(self, number: int, kernel: Kernel[Any, Any], understood: Any, task: Task) -> Any:
+        """One of all schedules."""
+        return next(islice(kernel.every(understood, task, self.target), number, None))
 
 
 def _ranges(task: Task) -> str:

@@ -61,9 +61,10 @@ _EVICTION = 16.0
 @record(frozen=True)
 class NestSchedule:
     """`same_set_bytes`: memory that lies a multiple of it apart shares a set of the second-level cache; by default in one of
-    1 MiB."""
+    1 MiB. `by_elements`: one after the other, however few there are."""
 
     same_set_bytes: int = (1 << 20) // _WAYS
+    by_elements: bool = False
 
 
 def by_definition(task: Task) -> Task | RefusalReason:
@@ -88,6 +89,12 @@ def defined_in(families: Collection[str], otherwise: str) -> Callable[[Task, Ins
 def nest_schedules(understood: object, task: Task, target: Target) -> tuple[NestSchedule]:
     """The schedule of what is one nest, or some."""
     return (NestSchedule(target.l2_bytes // _WAYS),)
+
+
+def _every(understood: object, task: Task, target: Target) -> tuple[NestSchedule, ...]:
+    """Also one that is right for any number of elements."""
+    (usual,) = nest_schedules(understood, task, target)
+    return usual, replace(usual, by_elements=True)
 
 
 def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
@@ -123,7 +130,9 @@ def emit_nest(o: OpenFunction, task: Task, schedule: NestSchedule, given: Mappin
         _Emitter(o.f, replace(nest, task=tables.task), elements, given or {}).run(o.share)
 
 
-ANY_NEST = Kernel("any-nest", _understand, nest_schedules, operands_alone, written(operands_alone, emit_nest))
+ANY_NEST = Kernel(
+    "any-nest", _understand, nest_schedules, operands_alone, written(operands_alone, emit_nest), every=_every
+)
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------------
@@ -201,7 +210,7 @@ def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _
     dtypes = [n.dtype for n in data_types(s.value for s in task.stores)]
     dtypes += [task.operand(s.operand).dtype for s in task.stores]
     lane = _lane_axis(task, instructions, schedule, axes)
-    lanes = lanes_for(instructions, dtypes, hint(lane[1])) if lane is not None else 1
+    lanes = 1 if lane is None or schedule.by_elements else lanes_for(instructions, dtypes, hint(lane[1]))
     if lane is not None and lanes > 1 and lane[1] < lanes:  # the last vector is moved back
         lanes = 1
     reductions = _certain(task, "reduce")
@@ -210,7 +219,7 @@ def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _
     if lane is not None:
         varying = [n for n in needs if lane[0] in n]
         inner = tuple(a for a in axes if a is not lane and any(a[0] not in n for n in varying))
-        if varying and not inner:
+        if varying and not inner and not schedule.by_elements:
             wider = _wider(lanes, hint(lane[1]), reductions, lane[0])
             lanes *= wider if lane[1] >= wider * lanes else 1
     # what reductions depend on goes outside, so that they are not repeated
