@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
 from fusewise.errors import UsageError, within_memory
-from fusewise.options import Options, options_from, portable, texts_of, unknown
+from fusewise.options import Options, options_from, portable, settings_of, unknown
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 from fusewise.version import VERSION
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from fusewise.bench.timing import TimingBudget
     from fusewise.bench.verification import Verification
+    from fusewise.frontend.given import Given
     from fusewise.fusion.cost import CostSource
     from fusewise.ir.graph import Graph
     from fusewise.lower.program import Program
     from fusewise.making import CompilationChoice, Making
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
-    from fusewise.runtime.executable import Executable
     from fusewise.runtime.model_cache import Key
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
@@ -68,16 +68,22 @@ def load(
     model: Source,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    symbols: Mapping[str, int] | None = None,
+    symbols: Mapping[str, Given] | None = None,
     values: Mapping[str, Any] | None = None,
+    free: bool = False,
 ) -> Graph:
     """The graph of a model with every dimension that can be known made a number, and inputs of given `values` constants.
 
-    Raises `InvalidModel`, `UnsupportedModel`, `ResourceLimit`, or `UsageError` for a name that does not exist.
+    With `free`, dimensions that nobody gives a size are symbols, and all others are in terms of them. Raises `InvalidModel`,
+    `UnsupportedModel`, `ResourceLimit`, or `UsageError` for a name that does not exist.
     """
     from fusewise.frontend.bind import bind
+    from fusewise.frontend.given import given_symbols, resized
 
-    return bind(read(model), shapes, symbols, values)
+    graph, given = read(model), given_symbols(symbols)
+    if graph.symbols and not values:
+        return resized(graph, shapes or {}, given, free)
+    return bind(graph, shapes, given, values, free=free)
 
 
 @within_memory("the model is read")
@@ -105,7 +111,7 @@ def optimize(
     model: Source,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    symbols: Mapping[str, int] | None = None,
+    symbols: Mapping[str, Given] | None = None,
     values: Mapping[str, Any] | None = None,
     passes: bool | Sequence[Pass] = True,
     exact: bool = False,
@@ -170,9 +176,11 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     store = None if folder is None or key is None else ModelCache(folder, warn)
     kept = None if store is None or key is None or chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
     if kept is not None:
+        kept.executable.limit_memory(chosen.memory_limit)
         _tell(kept.notes["summary"], chosen)
         planned = partial(_planned_anew, model, chosen, decisions, warn)
         return opened(kept, planned, begin, partial(_without_declared, partial(_bound, model, chosen), chosen))
+    from fusewise.hosting import summary_of
     from fusewise.runtime import executable
     from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.collection import uncollected
@@ -183,8 +191,15 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     with Helpers() as helpers, Resident() as resident, nullcontext() if chosen.tune else uncollected():
         bound = _bound(model, chosen)
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
-        resident.start(expected_bytes(bound))
-        graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
+        resident.start(0 if bound.symbols else expected_bytes(bound))
+        try:
+            graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
+        except Exception as error:
+            if not bound.symbols or isinstance(error, MemoryError):
+                raise
+            chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
+            bound = _bound_anyway(model, chosen, error)
+            graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
         bound.forget()  # what passes have looked at is read again where it is needed
         built = executable.build(
             program,
@@ -194,7 +209,8 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
             resident=resident,
             progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
         )
-    figures = _figures(graph, program, choice, built, begin)
+    built.limit_memory(chosen.memory_limit)
+    figures = summary_of(graph, program, choice, built.figures, (time.perf_counter() - begin) * 1e3)
     _tell(figures, chosen)
     again = partial(_without_declared, lambda: bound, chosen) if program.figures["host_steps"] else None
     made = Model(built, lambda: (graph, decisions), figures, None, again)
@@ -205,7 +221,21 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
 
 def _bound(model: Source, options: Options) -> Graph:
-    return load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values)
+    free = options.free and not options.tune
+    return load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values, free=free)
+
+
+def _bound_anyway(model: Source, options: Options, error: Exception) -> Graph:
+    """The graph without free dimensions, for which it could not be compiled; `UnsupportedModel` where they have no size."""
+    from fusewise.errors import UnsupportedModel
+
+    told = " ".join(str(error).split()) or type(error).__name__
+    try:
+        bound = _bound(model, options)
+    except UsageError as missing:
+        raise UnsupportedModel(f"the model cannot be compiled for all sizes ({told}): {missing}") from error
+    options.warn(f"the model cannot be compiled for all sizes, only for those given and batches of 1: {told}")
+    return bound
 
 
 def _planned(
@@ -259,19 +289,6 @@ def _known(
     return known(folder, graph, making, warn)
 
 
-def _figures(
-    graph: Graph, program: Program, choice: CompilationChoice | None, built: Executable, begin: float
-) -> dict[str, Any]:
-    """The summary of a model that was asked for at `begin`."""
-    from fusewise.hosting import cliff, described
-
-    figures = {**asdict(built.figures), **program.figures, "compile_ms": (time.perf_counter() - begin) * 1e3}
-    figures["tuning"] = None if choice is None else choice.described
-    figures["host"] = described(graph, program)
-    figures["slow_host"] = cliff(figures["host"], program)
-    return figures
-
-
 def _tell(summary: Mapping[str, Any], options: Options) -> None:
     """Warn of a host step that takes most of a run."""
     if summary["slow_host"]:
@@ -296,14 +313,7 @@ def _key(model: Source, options: Options) -> Key | None:
 
     if not isinstance(model, str | Path) or Path(model).suffix == SUFFIX or not isinstance(options.passes, bool):
         return None
-    settings = {
-        "shapes": {name: list(shape) for name, shape in options.shapes.items()},
-        "symbols": dict(options.symbols),
-        "values": texts_of(options.values),
-        "disable": sorted(options.disable),
-        **{name: getattr(options, name) for name in ("exact", "strict", "fusion", "passes", "precision", "sanitize")},
-    }
-    return model_key(str(model), str(model).startswith(ZOO), settings, options.threads)
+    return model_key(str(model), str(model).startswith(ZOO), settings_of(options), options.threads)
 
 
 @within_memory("the model is looked at")
@@ -396,10 +406,12 @@ def verify(
     empty and odd sizes where dimensions are free. When answers differ the decision to blame is searched for, by building the
     model again with fewer decisions allowed, and where there is no single one, the first node that differs.
     """
+    from fusewise.frontend.given import given_symbols
     from fusewise.verifying import VerificationSettings, verified
 
     chosen = options_from(options, settings)
-    wanted = VerificationSettings(seed, inputs, tolerance, bisect, chosen.shapes, chosen.symbols, chosen.values)
+    symbols, stated = given_symbols(chosen.symbols), (chosen.shapes, chosen.values)
+    wanted = VerificationSettings(seed, inputs, tolerance, bisect, stated[0], symbols, stated[1], chosen.free)
 
     def build(graph: Graph, trace: Trace) -> Model:
         trace.disabled |= frozenset(chosen.disable)

@@ -16,6 +16,7 @@ from fusewise.version import VERSION
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
+    from fusewise.ir.types import ValueType
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
     from fusewise.runtime.signing import Key
@@ -102,12 +103,27 @@ class Model:
         """Name, shape and type of each output."""
         return list(self.executable.get_outputs())
 
-    def random_inputs(self, seed: int = 0) -> dict[str, Any]:
-        """A value for every input, by name; integers that are indexes stay within what they index."""
+    def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """A value for every input, by name; integers that are indexes stay within what they index. Free dimensions have the
+        `sizes` given by their names, and others those that were planned for."""
         from fusewise.bench.inputs import random_values
 
-        ports = self.executable.contents.program.inputs
-        return random_values({port.name: port.type for port in ports}, self._index_bounds(), seed)
+        return random_values(self._input_types(sizes or {}), self._index_bounds(), seed)
+
+    def _input_types(self, sizes: Mapping[str, int]) -> dict[str, ValueType]:
+        from fusewise.ir.at_sizes import type_at
+        from fusewise.ir.deciding import hint
+        from fusewise.ir.size import size_of
+
+        program = self.executable.contents.program
+        names = [symbol.name for symbol in program.symbols]
+        for name in sizes:
+            if name not in names:
+                raise UsageError(
+                    f"a size is given for dimension {name!r}, but the model's free ones are {', '.join(names) or 'none'}"
+                )
+        values = {symbol.name: hint(size_of(symbol)) for symbol in program.symbols} | dict(sizes)
+        return {port.name: type_at(port.type, values) for port in program.inputs}
 
     def save(self, path: str | Path, *, sign: Key | None = None) -> None:
         """Write machine code and packed weights as one file, which `open_compiled` runs without compiling anything.
@@ -133,8 +149,10 @@ class Model:
 
 
 @within_memory("a compiled file is opened")
-def open_compiled(path: str | Path, *, threads: int | None = None, trust: Key | None = None) -> Model:
-    """A model that `Model.save` wrote, on as many workers as it was compiled for, or fewer.
+def open_compiled(
+    path: str | Path, *, threads: int | None = None, trust: Key | None = None, memory_limit: int | None = None
+) -> Model:
+    """A model that `Model.save` wrote, on as many workers as it was compiled for, or fewer. `memory_limit`: see `Options`.
 
     Such a file is a program: its machine code does in this process whatever its maker wants. Open only files that you would
     run as programs. With `trust`, an Ed25519 public key in PEM (a path or bytes), one is opened only if it was signed with the
@@ -152,7 +170,9 @@ def open_compiled(path: str | Path, *, threads: int | None = None, trust: Key | 
     with Container(Path(path), VERSION, trusted) as container:
         from fusewise.runtime import artefact  # and NumPy, while the file is read
 
-        return opened(artefact.read(container, threads=threads), None, begin)
+        found = artefact.read(container, threads=threads)
+        found.executable.limit_memory(memory_limit)
+        return opened(found, None, begin)
 
 
 def opened(

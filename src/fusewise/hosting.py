@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
+from fusewise.ir.deciding import at_hint
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import HostStep, NativeStep, Program
+from fusewise.lower.program import HostStep, Program
+from fusewise.making import CompilationChoice
 from fusewise.ops.definition import call_of, flops_of
 from fusewise.ops.plain.table import PLAIN
 from fusewise.ops.table import spec_of
+from fusewise.runtime.executable import BuildFigures
 from fusewise.runtime.stages import NEVER_NATIVE
 
-__all__ = ["BODIES", "EVALUATOR", "LATER", "NUMPY", "ROUTINE", "cliff", "described", "way_of"]
+__all__ = ["BODIES", "EVALUATOR", "LATER", "NUMPY", "ROUTINE", "cliff", "described", "summary_of", "way_of"]
 
 ROUTINE, BODIES, NUMPY, EVALUATOR = "native routine", "compiled bodies", "plain NumPy", "reference evaluator"
 """How a host step runs a node."""
@@ -51,6 +55,22 @@ _NATIVE_BYTES_US = 1e4
 _WORTH_TELLING_MS = 1.0
 
 
+def summary_of(
+    graph: Graph, program: Program, choice: CompilationChoice | None, built: BuildFigures, compile_ms: float
+) -> dict[str, Any]:
+    """The figures of a compiled model: what was built, and what runs where."""
+    host = described(graph.replace(types={v: at_hint(kind) for v, kind in graph.types.items()}), program)
+    return {
+        **asdict(built),
+        **program.figures,
+        "compile_ms": compile_ms,
+        "tuning": None if choice is None else choice.described,
+        "host": host,
+        "slow_host": cliff(host, program),
+        "symbols": [symbol.name for symbol in program.symbols],
+    }
+
+
 def described(graph: Graph, program: Program) -> list[dict[str, Any]]:
     """A row for each node on the host: `node`, `op`, `reason`, the `way` that it runs, and `expected_ms`, None where sizes
     depend on data."""
@@ -77,7 +97,7 @@ def cliff(host: list[dict[str, Any]], program: Program) -> str | None:
     flops, moved = (sum(getattr(account, name) for account in native) for name in ("flops", "nbytes"))
     speed = program.workers
     native_us = max(flops / (_NATIVE_FLOPS_US * speed), moved / _NATIVE_BYTES_US)
-    native_us += sum(isinstance(step, NativeStep) for step in program.steps)
+    native_us += sum(not isinstance(step, HostStep) for step in program.steps)
     whole = native_us / 1e3 + sum(row["expected_ms"] for row in known)
     if worst["expected_ms"] <= whole / 2:
         return None

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
+    from fusewise.ir.size import Symbol
     from fusewise.passes.pipeline import Pass
 
-__all__ = ["Options", "options_from", "portable", "texts_of", "unknown"]
+__all__ = ["Options", "options_from", "portable", "settings_of", "texts_of", "unknown"]
 
 
 def _warn(sentence: str) -> None:
@@ -24,8 +25,10 @@ def _warn(sentence: str) -> None:
 class Options:
     """How a model is compiled.
 
-    `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size; a dimension that stays free is 1. `values`
-    gives inputs their contents, for good: they are no inputs of the compiled model, which is code for these contents.
+    `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size, or the range of one that stays free, with the
+    size to plan for: "1..2048,128". What nobody gives a size stays free, and the model takes all sizes; without `free`, it is 1
+    where it is a batch, and has to be given elsewhere. `values` gives inputs their contents, for good: they are no inputs of the compiled
+    model, which is code for these contents. `memory_limit`: bytes that weights, intermediate results and outputs may take together.
     `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
@@ -38,7 +41,7 @@ class Options:
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    symbols: Mapping[str, int] = field(default_factory=dict)
+    symbols: Mapping[str, int | str | Symbol] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     threads: int | None = None
     exact: bool = False
@@ -50,6 +53,8 @@ class Options:
     passes: bool | str | Sequence[Pass] = True
     precision: str = "float32"
     sanitize: bool = False
+    free: bool = True
+    memory_limit: int | None = None
     warn: Callable[[str], None] = _warn
 
 
@@ -62,6 +67,8 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
         raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options are {known}") from None
     if not 0 <= found.tune < float("inf"):
         raise UsageError(f"the seconds to tune for must be a number from 0 on, not {found.tune}")
+    if found.memory_limit is not None and found.memory_limit < 1:
+        raise UsageError(f"the limit of memory must be a number of bytes, not {found.memory_limit}")
     if found.tune and found.cache is False:
         raise UsageError("tuning keeps what it measures in the cache, which is switched off; allow one")
     return found
@@ -70,8 +77,20 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
 def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
     """The options a child process needs, as plain JSON values."""
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
-    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize")}
+    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize", "free")}
     return {"shapes": shapes, "cache": cache, "disable": sorted(options.disable), **chosen}
+
+
+def settings_of(options: Options) -> dict[str, Any]:
+    """What a compiled model depends on, as plain JSON values; its passes are those by name."""
+    plain = ("exact", "strict", "fusion", "passes", "precision", "sanitize", "free")
+    return {
+        "shapes": {name: list(shape) for name, shape in options.shapes.items()},
+        "symbols": {name: given if isinstance(given, int) else repr(given) for name, given in options.symbols.items()},
+        "values": texts_of(options.values),
+        "disable": sorted(options.disable),
+        **{name: getattr(options, name) for name in plain},
+    }
 
 
 def texts_of(values: Mapping[str, Any]) -> dict[str, str]:

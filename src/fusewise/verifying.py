@@ -10,7 +10,7 @@ from typing import Any
 
 from fusewise.bench.accuracy import relative_error, tolerance_of
 from fusewise.bench.blame import Blame, first_bad
-from fusewise.bench.hostile_inputs import ORDINARY, free_shapes, hostile_feeds
+from fusewise.bench.hostile_inputs import ORDINARY, free_shapes, free_sizes, hostile_feeds
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.node_by_node import Compiled, answers_by_nodes, first_fault
 from fusewise.bench.reference import answer
@@ -18,7 +18,9 @@ from fusewise.bench.verification import Case, Fault, Verification
 from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_export import as_file
+from fusewise.ir.at_sizes import at_sizes
 from fusewise.ir.graph import Graph
+from fusewise.ir.size import Symbol
 from fusewise.trace import Trace
 
 __all__ = ["INPUTS", "VerificationSettings", "verified"]
@@ -33,6 +35,7 @@ class VerificationSettings:
     """What is compared: `inputs` is one of `INPUTS`, `seed` that of the random ones, `shapes` and `symbols` sizes of dimensions,
     `values` contents of inputs.
 
+    With `free` what nobody gives a size stays free: one model is compiled, and compared at several sizes.
     `tolerance` is the largest relative error of an output (None: by its type); `search` looks for the fault where answers differ.
     """
 
@@ -41,8 +44,9 @@ class VerificationSettings:
     tolerance: float | None = None
     search: bool = True
     shapes: Mapping[str, Sequence[int]] | None = None
-    symbols: Mapping[str, int] | None = None
+    symbols: Mapping[str, int | Symbol] | None = None
     values: Mapping[str, Any] | None = None
+    free: bool = False
 
     def __post_init__(self) -> None:
         if self.inputs not in INPUTS:
@@ -51,13 +55,15 @@ class VerificationSettings:
 
 @dataclass(frozen=True)
 class _Tried:
-    """A set of inputs, the graph of their shapes, and what the reference says; `expected` is None where it refuses them."""
+    """A set of inputs, the graph of their shapes, what is compiled for it (the same, or a graph of free dimensions), and what the
+    reference says; `expected` is None where it refuses them."""
 
     name: str
     graph: Graph
     feeds: Mapping[str, Any]
     reference: str
     expected: list[Any] | None
+    compiled: Graph
 
 
 def verified(source: object, graph: Graph, build: Build, settings: VerificationSettings) -> Verification:
@@ -69,7 +75,7 @@ def verified(source: object, graph: Graph, build: Build, settings: VerificationS
     with tempfile.TemporaryDirectory(prefix="fusewise-verify-") as folder:
         tried = _sets(source, graph, settings, Path(folder))
     trace = Trace()
-    models = {id(tried[0].graph): build(tried[0].graph, trace)}
+    models = {id(tried[0].compiled): build(tried[0].compiled, trace)}
     cases = [_compared(one, build, models, settings.tolerance) for one in tried]
     worst = _worst(cases)
     blame, fault = None, None
@@ -95,13 +101,18 @@ def verified(source: object, graph: Graph, build: Build, settings: VerificationS
 def _sets(source: object, graph: Graph, settings: VerificationSettings, folder: Path) -> list[_Tried]:
     """The sets of inputs with the answers of the reference, the ordinary one first."""
     shapes, symbols = settings.shapes or {}, settings.symbols or {}
+    if settings.free:
+        free = bind(graph, shapes, symbols, settings.values, free=True)
+        if free.symbols:
+            return _free_sets(free if settings.values else source, free, settings, folder)
     bound = bind(graph, shapes, symbols, settings.values)
     source = bound if settings.values else source
     path = as_file(source, bound, folder)
+    given = {name: size for name, size in symbols.items() if not isinstance(size, Symbol)}
     if settings.inputs == "random":
         return [_tried(ORDINARY, path, bound, random_feeds(bound, settings.seed))]
     found = [_tried(name, path, bound, feeds) for name, feeds in hostile_feeds(bound, settings.seed).items()]
-    for name, sizes in free_shapes(graph, shapes, symbols).items():
+    for name, sizes in free_shapes(graph, shapes, given).items():
         try:
             sized = bind(graph, sizes, symbols, settings.values)
             feeds = random_feeds(sized, settings.seed)
@@ -112,7 +123,30 @@ def _sets(source: object, graph: Graph, settings: VerificationSettings, folder: 
     return found
 
 
-def _tried(name: str, path: Path, graph: Graph, feeds: Mapping[str, Any]) -> _Tried:
+def _free_sets(source: object, free: Graph, settings: VerificationSettings, folder: Path) -> list[_Tried]:
+    """Sets of inputs of several sizes, for one graph of free dimensions; those of sizes that cannot be are left out."""
+    found: list[_Tried] = []
+    for name, sizes in free_sizes(free.symbols).items():
+        if not all(check.condition.holds(sizes) for check in free.checks):
+            continue
+        sized = at_sizes(free, sizes)
+        path = as_file(sized if isinstance(source, Graph) else source, sized, folder)
+        if name != ORDINARY:
+            sets: Mapping[str, Mapping[str, Any]] = {_named(name, sizes): random_feeds(sized, settings.seed)}
+        elif settings.inputs == "random":
+            sets = {name: random_feeds(sized, settings.seed)}
+        else:
+            sets = hostile_feeds(sized, settings.seed)
+        found += [_tried(each, path, sized, feeds, free) for each, feeds in sets.items()]
+    return found
+
+
+def _named(name: str, sizes: Mapping[str, int]) -> str:
+    return f"{name} ({', '.join(f'{symbol}={size}' for symbol, size in sizes.items())})"
+
+
+def _tried(name: str, path: Path, graph: Graph, feeds: Mapping[str, Any], compiled: Graph | None = None) -> _Tried:
+    subject = graph if compiled is None else compiled
     try:
         reference, expected = answer(path, feeds)
     except UnsupportedModel as refusal:
@@ -121,16 +155,16 @@ def _tried(name: str, path: Path, graph: Graph, feeds: Mapping[str, Any]) -> _Tr
         except UnsupportedModel:
             if name == ORDINARY:
                 raise refusal from None
-            return _Tried(name, graph, feeds, "the reference", None)
-    return _Tried(name, graph, feeds, reference, expected)
+            return _Tried(name, graph, feeds, "the reference", None, subject)
+    return _Tried(name, graph, feeds, reference, expected, subject)
 
 
 def _compared(one: _Tried, build: Build, models: dict[int, Compiled], tolerance: float | None) -> Case:
     """How the compiled model does on a set; `models` keeps what was compiled for a graph."""
     try:
-        if id(one.graph) not in models:
-            models[id(one.graph)] = build(one.graph, Trace())
-        found = models[id(one.graph)].run(None, one.feeds)
+        if id(one.compiled) not in models:
+            models[id(one.compiled)] = build(one.compiled, Trace())
+        found = models[id(one.compiled)].run(None, one.feeds)
     except FusewiseError as error:
         if one.name == ORDINARY:
             raise
@@ -160,7 +194,7 @@ def _searched(one: _Tried, build: Build, tolerance: float | None) -> tuple[Blame
 
     def agrees(trace: Trace) -> bool:
         try:
-            found = build(one.graph, trace).run(None, one.feeds)
+            found = build(one.compiled, trace).run(None, one.feeds)
         except FusewiseError:
             return False
         return all(relative_error(a, b) <= c for a, b, c in zip(found, expected, limits, strict=True))

@@ -15,14 +15,17 @@ import onnx
 
 from fusewise.bench.inputs import MOVES, index_bounds, random_feeds
 from fusewise.frontend.bind import Slot
+from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import DType
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.size import Symbol, size_of
 from fusewise.ir.types import TensorType, ValueType
 
-__all__ = ["EMPTY", "ODD", "ORDINARY", "free_shapes", "hostile_feeds"]
+__all__ = ["EMPTY", "ODD", "ORDINARY", "free_shapes", "free_sizes", "hostile_feeds"]
 
 ORDINARY, EMPTY, ODD = "random", "empty", "odd sizes"
 _ODD = (3, 5, 7, 9, 11)
+_PRIMES = (2, 37, 41, 53, 61)
 
 _STRUCTURE = frozenset(
     "shape sizes scales roi k K axes axis starts ends steps pads repeats split depth M start limit delta position"
@@ -77,6 +80,17 @@ def free_shapes(
                 for slot, dim in zip(slots, kind.shape, strict=True)
             )
         if len(given) > before:
+            found[name] = chosen
+    return found
+
+
+def free_sizes(symbols: Sequence[Symbol]) -> dict[str, dict[str, int]]:
+    """Values of free dimensions, by the names of these sets: those to plan for, `ODD` ones, all of them one, and none."""
+    found = {ORDINARY: {symbol.name: hint(size_of(symbol)) for symbol in symbols}}
+    sets = ((ODD, cycle(_ODD)), ("sizes of one", cycle((1,))), ("large primes", cycle(_PRIMES)), (EMPTY, cycle((0,))))
+    for name, sizes in sets:
+        chosen = {one.name: min(max(size, one.low), one.high) for one, size in zip(symbols, sizes, strict=False)}
+        if chosen not in found.values():
             found[name] = chosen
     return found
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from fusewise.ir.at_sizes import type_at
 from fusewise.ir.size import evaluate
-from fusewise.ir.types import TensorType, ValueType
+from fusewise.ir.types import ValueType
 from fusewise.lower.memory import ALIGNMENT
-from fusewise.lower.program import SIZES, Buffer, HostStep, NativeStep, Place, Port, Program, StepVersions
+from fusewise.lower.program import SIZES, Buffer, HostStep, NativeStep, Place, Program, StepVersions
 
-__all__ = ["chosen", "fixed", "fixed_host", "fixed_type", "place_offsets"]
+__all__ = ["chosen", "fixed", "fixed_host", "place_offsets"]
 
 Number = Callable[[int], int]
 
@@ -34,7 +35,7 @@ def fixed(program: Program, values: Mapping[str, int]) -> Program:
     steps: list[NativeStep | HostStep] = []
     for step in program.steps:
         if isinstance(step, HostStep):
-            steps.append(fixed_host(step, number))
+            steps.append(fixed_host(step, values))
             continue
         one = chosen(step, values)
         if one is not None:
@@ -43,8 +44,8 @@ def fixed(program: Program, values: Mapping[str, int]) -> Program:
             steps.append(_native(one, number, own))
     return replace(
         program,
-        inputs=tuple(_port(port, number) for port in program.inputs),
-        outputs=tuple(_port(port, number) for port in program.outputs),
+        inputs=tuple(replace(port, type=type_at(port.type, values)) for port in program.inputs),
+        outputs=tuple(replace(port, type=type_at(port.type, values)) for port in program.outputs),
         buffers=tuple(buffers),
         steps=tuple(steps),
         arena_bytes=arena_bytes,
@@ -61,15 +62,6 @@ def chosen(step: NativeStep | StepVersions, values: Mapping[str, int]) -> Native
     if evaluate(step.extent, values) == 0:
         return None
     return next(one for conditions, one in step.versions if all(c.holds(values) for c in conditions))
-
-
-def fixed_type(kind: ValueType, number: Number) -> ValueType:
-    """A type with numbers for the sizes in it."""
-    if not isinstance(kind, TensorType) or kind.shape is None:
-        return kind
-    return TensorType(
-        kind.dtype, tuple(dim if dim is None or isinstance(dim, str) else number(dim) for dim in kind.shape)
-    )
 
 
 def place_offsets(sizes: Sequence[int], places: Sequence[int]) -> tuple[list[int], int]:
@@ -113,12 +105,15 @@ def _native(step: NativeStep, number: Number, own: int) -> NativeStep:
     )
 
 
-def fixed_host(step: HostStep, number: Number) -> HostStep:
+def fixed_host(step: HostStep, values: Mapping[str, int]) -> HostStep:
     """A host step with numbers for the sizes of its operands."""
+
+    def number(size: int) -> int:
+        return evaluate(size, values)
 
     def operand(one: tuple[str, Place | None, ValueType | None]) -> tuple[str, Place | None, ValueType | None]:
         name, place, kind = one
-        return name, _place(place, number), None if kind is None else fixed_type(kind, number)
+        return name, _place(place, number), None if kind is None else type_at(kind, values)
 
     return replace(step, reads=tuple(map(operand, step.reads)), writes=tuple(map(operand, step.writes)))
 
@@ -128,7 +123,3 @@ def _place(place: Place | None, number: Number) -> Place | None:
         return None
     strides = None if place.strides is None else tuple(number(stride) for stride in place.strides)
     return Place(place.buffer, number(place.offset), strides)
-
-
-def _port(port: Port, number: Number) -> Port:
-    return replace(port, type=fixed_type(port.type, number))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusewise.codegen.target import Target
-from fusewise.errors import memory_full
+from fusewise.errors import ResourceLimit, memory_full
 from fusewise.ir.size import Size
 from fusewise.lower.program import Buffer, KernelCode, Program
 from fusewise.records import record
@@ -240,6 +240,7 @@ class Executable:
         self._inputs = Inputs(self._given, () if self._plans is None else self._plans.shaped)
         self._all = range(len(program.outputs))
         self._ports = [(port.buffer, port.name) for port in program.inputs]
+        self._own_bytes = _own_bytes(program, "host", "output")
         self._turns: dict[int, Turns] = {}
 
     def get_inputs(self) -> list[PortInfo]:
@@ -254,6 +255,21 @@ class Executable:
     def workers(self) -> int:
         """Threads a run uses."""
         return self.figures.workers
+
+    def limit_memory(self, nbytes: int | None) -> None:
+        """Allow no more than so many bytes for constants, intermediate results and outputs together, whatever the sizes of a run.
+        `ResourceLimit` where that is too little for any."""
+        if nbytes is None:
+            return
+        figures = self.figures
+        planned = figures.constant_bytes + (0 if self._plans is not None else figures.arena_bytes + self._own_bytes)
+        if planned > nbytes:
+            raise ResourceLimit(
+                f"the model's weights, intermediate results and outputs take {planned:,} bytes, more than the {nbytes:,} "
+                "allowed: use a higher limit of memory, or smaller input shapes"
+            )
+        if self._plans is not None:
+            self._plans.limit_memory(nbytes)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The named outputs (all for None) for the given inputs; arrays are the caller's for as long as they are held.

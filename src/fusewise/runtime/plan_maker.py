@@ -158,18 +158,15 @@ class PlanMaker:
             tuple([(b, SizedOutputs(made, tuple(numbers[part].tolist()))) for b, made, part in self._outputs]),
             self._parts_of(numbers, words),
             self._results or self._results_of(numbers),
-            None if self._faults is None else self._faults.at(self.reader(numbers)),
+            None if self._faults is None else self._faults.at(lambda size: evaluate(size, self._values(numbers))),
             numbers=numbers,
         )
 
-    def reader(self, numbers: np.ndarray) -> Callable[[int], int]:
-        """What sizes are in a plan, for those that are read where time does not matter."""
-        names = [symbol.name for symbol in self._program.symbols]
-
-        def number(size: int) -> int:
-            return evaluate(size, dict(zip(names, numbers[self.layout.symbols].tolist(), strict=True)))
-
-        return number
+    def _values(self, numbers: np.ndarray) -> dict[str, int]:
+        """The symbols' values by name."""
+        return dict(
+            zip([symbol.name for symbol in self._program.symbols], numbers[self.layout.symbols].tolist(), strict=True)
+        )
 
     def _filled(self, numbers: np.ndarray, buffer: int) -> np.ndarray:
         """The contents of a buffer that are known in terms of sizes, as bytes."""

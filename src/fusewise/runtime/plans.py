@@ -35,27 +35,26 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Plans:
-    """The plans of a program with symbols. Used by one thread at a time. `limit`: bytes that constants, intermediate results and
-    outputs may take together, where that is less than what the process may use."""
+    """The plans of a program with symbols. Used by one thread at a time."""
 
     def __init__(
-        self,
-        contents: Contents,
-        library: Library,
-        workers: int,
-        host: Callable[[Program], HostMaker],
-        limit: int | None = None,
+        self, contents: Contents, library: Library, workers: int, host: Callable[[Program], HostMaker]
     ) -> None:
         program = self._program = contents.program
         self._contents, self._library, self._workers, self._host = contents, library, workers, host
         self._reader = SymbolReader(program.symbols, program.inputs, program.checks)
         self._maker = PlanMaker(contents, library, workers, host)
-        self._limit = planned_limit(limit)
-        self._constants = sum(block.nbytes for block in contents.constants.values()) if limit is not None else 0
+        self._limit = planned_limit()
+        self._constants = 0
         self._arena = aligned_block(0)
         self._known: dict[Shapes, RunPlan] = {}
         self._kept = 1 if program.is_checked else _KEPT
         self.made = 0
+
+    def limit_memory(self, nbytes: int) -> None:
+        """Allow so many bytes for constants, intermediate results and outputs together, if that is less than there is."""
+        self._limit = planned_limit(nbytes)
+        self._constants = sum(block.nbytes for block in self._contents.constants.values())
 
     @property
     def shaped(self) -> tuple[int, ...]:

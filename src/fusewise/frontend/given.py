@@ -1,0 +1,57 @@
+"""What a user says of free dimensions: numbers, and ranges with a size to plan for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from fusewise.errors import UsageError
+from fusewise.ir.at_sizes import at_sizes
+from fusewise.ir.graph import Graph
+from fusewise.ir.size import LARGEST, Symbol
+
+__all__ = ["Given", "given_symbols", "resized"]
+
+Given = int | str | Symbol
+"""A number, or of a dimension that stays free a range as a text, `1..2048,128`, or as a `Symbol`."""
+
+_RANGE = re.compile(r"(\d+)\.\.(\d*)(?:,(\d+))?")
+
+
+def given_symbols(symbols: Mapping[str, Given] | None) -> dict[str, int | Symbol]:
+    """Numbers and symbols by name; `UsageError` for what is neither."""
+    return {name: _given(name, value) for name, value in (symbols or {}).items()}
+
+
+def resized(
+    graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int | Symbol], free: bool
+) -> Graph:
+    """A graph whose types are in terms of symbols already: as it is, or for numbers for all of these. `UsageError` for anything else."""
+    numbers = {name: size for name, size in symbols.items() if isinstance(size, int)}
+    names = [symbol.name for symbol in graph.symbols]
+    if free and not shapes and not symbols:
+        return graph
+    if shapes or len(numbers) < len(symbols) or sorted(numbers) != sorted(names):
+        raise UsageError(
+            f"the graph's dimensions {', '.join(names)} are free already: give a number to each by name, or to none"
+        )
+    return at_sizes(graph, numbers)
+
+
+def _given(name: str, value: Given) -> int | Symbol:
+    if isinstance(value, Symbol):
+        return value
+    if not isinstance(value, str):
+        return value
+    if value.isdecimal():
+        return int(value)
+    found = _RANGE.fullmatch(value)
+    if found is None:
+        raise UsageError(
+            f"dimension {name!r} is given as {value!r}; give a number, or a range as 1..2048 or 1..2048,128"
+        )
+    low, high = int(found[1]), int(found[2]) if found[2] else LARGEST
+    usual = int(found[3]) if found[3] else 0
+    if not low <= high <= LARGEST or (usual and not low <= usual <= high):
+        raise UsageError(f"dimension {name!r} cannot be {value!r}: give a range, and a size to plan for inside of it")
+    return low if low == high else Symbol(name, low, high, usual)
