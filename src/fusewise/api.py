@@ -431,19 +431,22 @@ def bench(
     budget: TimingBudget | None = None,
     weigh: bool = True,
     program: str | Path | None = None,
+    sizes: Sequence[Mapping[str, int]] = (),
     progress: Progress = lambda what, share: None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Compare with other runtimes: same threads, same inputs, runs taken in turn; see `bench.contest` for the result.
 
     `program` is the same model saved by `torch.export.save`, which the peers `torch` and `torch.compile` need. With
-    `weigh` off, load time and peak memory are not measured.
+    `weigh` off, load time and peak memory are not measured. Given values of symbols as `sizes`, all runtimes take the model with
+    free dimensions, and the result has a row for each under `sizes`, with these values as `symbols`.
     """
     import tempfile
 
     from fusewise.bench.contest import ContestRules, contest
     from fusewise.bench.inputs import random_feeds
-    from fusewise.bench.peers import Peer, Subject, peers_named
+    from fusewise.bench.peers import OURS, Subject, peers_named
+    from fusewise.frontend.given import sized_at
     from fusewise.frontend.onnx_export import as_file
     from fusewise.runtime.host import worker_count
 
@@ -452,23 +455,22 @@ def bench(
     threads = worker_count(chosen.threads)
     progress("loading", 0.0)
     source = _built(model)
-    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols, values=chosen.values)
+    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols, values=chosen.values, free=bool(sizes))
     source = graph if chosen.values else source
     if chosen.tune:
         compile(graph, chosen, progress=progress)
-    feeds = random_feeds(graph, seed)
-    ours = Peer("fusewise", _IMPORTS, "fusewise.contestant:open_session")
     with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
         path = as_file(source, graph, Path(folder))
-        stated = {name: list(graph.tensor(name).dims) for name in graph.inputs}
+        stated = {} if sizes else {name: list(graph.tensor(name).dims) for name in graph.inputs}
         subject = Subject(path, graph.inputs, None if program is None else Path(program), portable(chosen, stated))
-        cold = replace(subject, options={**subject.options, "cache": False})
-        found = contest(ours, peers, subject, feeds, ContestRules(threads, budget, weigh, cold), progress)
+        rules = ContestRules(threads, budget, weigh, replace(subject, options={**subject.options, "cache": False}))
+
+        def one(sized: Graph) -> dict[str, Any]:
+            return contest(OURS, peers, subject, random_feeds(sized, seed), rules, progress)
+
+        rows = [{"symbols": dict(each), **one(sized_at(graph, each))} for each in sizes]
+        found = {"sizes": rows} if sizes else one(graph)
     return {"model": _name(model, graph), "threads": threads, "precision": chosen.precision, **found}
-
-
-_IMPORTS = ("numpy", "onnx", "llvmlite.binding")
-"""What this program imports before it opens a model; not part of a load time, as other runtimes' libraries are not."""
 
 
 @within_memory("the model is timed")

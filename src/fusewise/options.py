@@ -27,8 +27,9 @@ class Options:
 
     `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size, or the range of one that stays free, with the
     size to plan for: "1..2048,128". What nobody gives a size stays free, and the model takes all sizes; without `free`, it is 1
-    where it is a batch, and has to be given elsewhere. `values` gives inputs their contents, for good: they are no inputs of the compiled
-    model, which is code for these contents. `memory_limit`: bytes that weights, intermediate results and outputs may take together.
+    where it is a batch, and has to be given elsewhere. `values` gives inputs their contents, for good: they are no inputs of the
+    compiled model, which is code for these contents. `memory_limit`: bytes that weights, intermediate results and outputs may take
+    together.
     `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
@@ -77,8 +78,21 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
 def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
     """The options a child process needs, as plain JSON values."""
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
+    symbols = (
+        {}
+        if shapes
+        else {name: given if isinstance(given, int) else str(given) for name, given in options.symbols.items()}
+    )
     chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize", "free")}
-    return {"shapes": shapes, "cache": cache, "disable": sorted(options.disable), **chosen}
+    return {"shapes": shapes, "symbols": symbols, "cache": cache, "disable": sorted(options.disable), **chosen}
+
+
+def _plain_symbols(options: Options) -> dict[str, int | str]:
+    if not options.symbols:
+        return {}
+    from fusewise.frontend.given import text_of
+
+    return {name: text_of(given) for name, given in options.symbols.items()}
 
 
 def settings_of(options: Options) -> dict[str, Any]:
@@ -86,7 +100,7 @@ def settings_of(options: Options) -> dict[str, Any]:
     plain = ("exact", "strict", "fusion", "passes", "precision", "sanitize", "free")
     return {
         "shapes": {name: list(shape) for name, shape in options.shapes.items()},
-        "symbols": {name: given if isinstance(given, int) else repr(given) for name, given in options.symbols.items()},
+        "symbols": _plain_symbols(options),
         "values": texts_of(options.values),
         "disable": sorted(options.disable),
         **{name: getattr(options, name) for name in plain},

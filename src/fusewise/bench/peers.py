@@ -17,7 +17,7 @@ import numpy as np
 
 from fusewise.errors import UsageError
 
-__all__ = ["PEERS", "Peer", "Session", "Subject", "opener_of", "peers_named"]
+__all__ = ["OURS", "PEERS", "Peer", "Session", "Subject", "opener_of", "peers_named"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ PEERS: tuple[Peer, ...] = (
     Peer("torch", ("torch",), "fusewise.bench.peers:open_torch", needs_program=True),
     Peer("torch.compile", ("torch",), "fusewise.bench.peers:open_torch_compile", needs_program=True),
 )
+
+
+OURS = Peer("fusewise", ("numpy", "onnx", "llvmlite.binding"), "fusewise.contestant:open_session")
+"""This program. What it imports before it opens a model is not part of a load time, as other runtimes' libraries are not."""
 
 
 def peers_named(names: tuple[str, ...]) -> tuple[Peer, ...]:

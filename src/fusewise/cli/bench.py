@@ -28,7 +28,9 @@ from fusewise.cli.options import (
     Values,
     model_of,
     options_of,
+    sizes_of,
 )
+from fusewise.errors import UsageError
 from fusewise.files import write_text
 
 __all__ = ["bench"]
@@ -92,8 +94,13 @@ def bench(
     from fusewise.bench.timing import TimingBudget
     from fusewise.cli.show import print_json, progress
 
+    context.params["symbol"], sizes = sizes_of(symbol)
     options = options_of(context)
     subject: Any = model_of(model, exported)
+    if sizes and (profile or trace is not None or memory or caches):
+        raise UsageError(
+            "several sizes are timed, not looked into: give each symbol one size with --profile, --trace or --memory"
+        )
     if batch is not None:
         subject, symbols = batched(subject, batch)
         options = replace(options, symbols={**options.symbols, **symbols})
@@ -108,6 +115,7 @@ def bench(
             seed=seed,
             budget=TimingBudget(runs=runs, seconds=seconds),
             weigh=weigh,
+            sizes=sizes,
             progress=report,
         )
         if profile or trace is not None:
@@ -143,6 +151,32 @@ def _counted(subject: Any, options: Any, seed: int, levels: Any, seconds: float,
 
 
 def _show(found: dict[str, Any]) -> None:
+    if "sizes" in found:
+        _show_sizes(found)
+    else:
+        _show_one(found)
+
+
+def _show_sizes(found: dict[str, Any]) -> None:
+    """A row for each tuple of sizes: what all runtimes take, and how they compare."""
+    from fusewise.cli.show import table
+
+    names = list(dict.fromkeys(name for each in found["sizes"] for name in each["runtimes"]))
+    rows = []
+    for each in found["sizes"]:
+        times = [_median(each["runtimes"].get(name, {})) for name in names]
+        ratio = "-" if each["ratio"] is None else f"{each['ratio']:.2f} x {each['best_peer']}"
+        error = "-" if each["max_rel_error"] is None else f"{each['max_rel_error']:.1e}"
+        rows.append((", ".join(f"{name}={size}" for name, size in each["symbols"].items()), *times, ratio, error))
+    headings = ("sizes", *(f"{name} ms" for name in names), "speed", "difference")
+    table(headings, rows, title=f"{found['model']}, {found['precision']}, {found['threads']} threads")
+
+
+def _median(row: dict[str, Any]) -> str:
+    return "cannot" if "error" in row else f"{row['p50_ms']:.2f}" if row else "-"
+
+
+def _show_one(found: dict[str, Any]) -> None:
     from fusewise.cli.show import table
 
     headings = ("runtime", "p50 ms", "p90 ms", "min ms", "compile ms", "load ms", "peak MB", "difference")

@@ -16,8 +16,8 @@ from fusewise.cli.options import (
     Symbols,
     Values,
     model_of,
+    numbers_of,
     shapes_of,
-    symbols_of,
     values_of,
 )
 from fusewise.errors import UsageError
@@ -82,13 +82,13 @@ def inspect(
         raise UsageError("--nest prints the loops of a group's kernels: give --tree GROUP, and no --dot")
     model = model_of(model, exported)
     if regions is not None or form is not None:
-        graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol), values=values_of(value))
+        graph = api.load(model, shapes=shapes_of(shape), symbols=numbers_of(symbol), values=values_of(value))
         _graph(graph, model, regions, form, json)
         return
     found = api.inspect(
         model,
         shapes=shapes_of(shape),
-        symbols=symbols_of(symbol),
+        symbols=numbers_of(symbol),
         values=values_of(value),
         fusion=fusion,
         groups=groups,

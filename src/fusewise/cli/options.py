@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ __all__ = [
     "Exported",
     "Fusion",
     "Json",
+    "MemoryLimit",
     "ModelName",
     "Precision",
     "Sanitize",
@@ -34,8 +36,10 @@ __all__ = [
     "Tune",
     "Values",
     "model_of",
+    "numbers_of",
     "options_of",
     "shapes_of",
+    "sizes_of",
     "symbols_of",
     "threads_of",
     "values_of",
@@ -55,7 +59,11 @@ Shapes = Annotated[
 ]
 Symbols = Annotated[
     list[str] | None,
-    typer.Option("--symbol", metavar="NAME=N", help="The size of a symbolic dimension (default: 1)."),
+    typer.Option(
+        "--symbol",
+        metavar="NAME=N",
+        help="The size of a symbolic dimension, or, of one that stays free, its range and the size to plan for: NAME=1..2048,128.",
+    ),
 ]
 Values = Annotated[
     list[str] | None,
@@ -97,6 +105,15 @@ Sanitize = Annotated[
         "--sanitize", help="Kernels look at every load and store, and say which is outside of its operands: slow."
     ),
 ]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-limit",
+        min=1,
+        metavar="BYTES",
+        help="The most that weights, intermediate results and outputs may take together, whatever the sizes.",
+    ),
+]
 Tune = Annotated[
     float,
     typer.Option("--tune", min=0.0, metavar="SECONDS", help="Measure what is fastest here, and keep it for later."),
@@ -133,15 +150,38 @@ def shapes_of(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def symbols_of(texts: Iterable[str] | None) -> dict[str, int]:
-    """`batch=4` as {"batch": 4}; `UsageError` for anything else."""
-    found: dict[str, int] = {}
+def symbols_of(texts: Iterable[str] | None) -> dict[str, int | str]:
+    """`batch=4` as {"batch": 4}, and `batch=1..64,8` as {"batch": "1..64,8"}; `UsageError` for anything else."""
+    found: dict[str, int | str] = {}
     for text in texts or ():
         name, _, size = text.rpartition("=")
-        if not name or not size.isdecimal():
-            raise UsageError(f"--symbol {text!r} is not of the form NAME=N")
-        found[name] = int(size)
+        if not name or not re.fullmatch(r"\d+|\d+\.\.\d*(,\d+)?", size):
+            raise UsageError(f"--symbol {text!r} is not of the form NAME=N, or NAME=1..2048,128")
+        found[name] = int(size) if size.isdecimal() else size
     return found
+
+
+def numbers_of(texts: Iterable[str] | None) -> dict[str, int]:
+    """As `symbols_of`, where a range will not do."""
+    found: dict[str, int] = {}
+    for name, size in symbols_of(texts).items():
+        if isinstance(size, str):
+            raise UsageError(f"--symbol {name}={size}: every dimension must have a size here; give one number")
+        found[name] = size
+    return found
+
+
+def sizes_of(texts: Iterable[str] | None) -> tuple[list[str], list[dict[str, int]]]:
+    """Of `batch=1,8` and `sequence=16,128` the sizes to be tried, each with each; and the texts that are no such lists."""
+    lists: dict[str, list[int]] = {}
+    others: list[str] = []
+    for text in texts or ():
+        name, _, sizes = text.rpartition("=")
+        if name and re.fullmatch(r"\d+(,\d+)+", sizes):
+            lists[name] = [int(size) for size in sizes.split(",")]
+        else:
+            others.append(text)
+    return others, [dict(zip(lists, chosen, strict=True)) for chosen in product(*lists.values())] if lists else []
 
 
 def values_of(texts: Iterable[str] | None) -> dict[str, Any]:
@@ -174,7 +214,9 @@ def options_of(context: typer.Context) -> Options:
 
     words = context.params
     given = {
-        name: words[name] for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize") if name in words
+        name: words[name]
+        for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize", "memory_limit")
+        if name in words
     }
     return Options(
         shapes=shapes_of(words.get("shape")),

@@ -19,8 +19,8 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     model_of,
+    numbers_of,
     shapes_of,
-    symbols_of,
     threads_of,
 )
 from fusewise.errors import UsageError
@@ -98,7 +98,7 @@ def passes(
         raise UsageError("give a model, or --list for all passes")
     model = model_of(model, exported)
     _check(output, experiment, objective)
-    graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
+    graph = api.load(model, shapes=shapes_of(shape), symbols=numbers_of(symbol))
     how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed}
     with progress() as report:
         if experiment is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusewise.cli.options import Exported, Json, Seed, Shapes, Symbols, model_of, shapes_of, symbols_of
+from fusewise.cli.options import Exported, Json, Seed, Shapes, Symbols, model_of, numbers_of, shapes_of
 from fusewise.cli.sweep import run_file
 from fusewise.errors import UsageError
 
@@ -119,7 +119,7 @@ def plan(
         seed=seed,
     )
     with progress() as report:
-        found = api.plan(model, chosen, shapes=shapes_of(shape), symbols=symbols_of(symbol), progress=report)
+        found = api.plan(model, chosen, shapes=shapes_of(shape), symbols=numbers_of(symbol), progress=report)
     for path in output or ():
         _write(found, path)
     if json:

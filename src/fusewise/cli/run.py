@@ -16,6 +16,7 @@ from fusewise.cli.options import (
     Exported,
     Fusion,
     Json,
+    MemoryLimit,
     ModelName,
     Precision,
     Sanitize,
@@ -78,6 +79,7 @@ def run(
     precision: Precision = "float32",
     tune: Tune = 0.0,
     sanitize: Sanitize = False,
+    memory_limit: MemoryLimit = None,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -106,7 +108,7 @@ def run(
                 precision=narrow,
                 sanitize=sanitize,
             )
-            compiled = api.open_compiled(model, threads=threads_of(threads), trust=trust)
+            compiled = api.open_compiled(model, threads=threads_of(threads), trust=trust, memory_limit=memory_limit)
         else:
             if trust is not None:
                 raise UsageError(f"--trust asks for a compiled file that is signed, and {model} is none")

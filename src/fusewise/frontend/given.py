@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from fusewise.errors import UsageError
 from fusewise.ir.at_sizes import at_sizes
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph
-from fusewise.ir.size import LARGEST, Symbol
+from fusewise.ir.size import LARGEST, Symbol, size_of
 
-__all__ = ["Given", "given_symbols", "resized"]
+__all__ = ["Given", "given_symbols", "resized", "sized_at", "text_of"]
 
 Given = int | str | Symbol
 """A number, or of a dimension that stays free a range as a text, `1..2048,128`, or as a `Symbol`."""
@@ -23,10 +24,17 @@ def given_symbols(symbols: Mapping[str, Given] | None) -> dict[str, int | Symbol
     return {name: _given(name, value) for name, value in (symbols or {}).items()}
 
 
+def text_of(given: Given) -> int | str:
+    """The same as plain JSON."""
+    if not isinstance(given, Symbol):
+        return given
+    return f"{given.low}..{given.high}" + (f",{given.hint}" if given.hint else "")
+
+
 def resized(
     graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int | Symbol], free: bool
 ) -> Graph:
-    """A graph whose types are in terms of symbols already: as it is, or for numbers for all of these. `UsageError` for anything else."""
+    """A graph whose types are in terms of symbols already: as it is, or for a number for each. `UsageError` for anything else."""
     numbers = {name: size for name, size in symbols.items() if isinstance(size, int)}
     names = [symbol.name for symbol in graph.symbols]
     if free and not shapes and not symbols:
@@ -36,6 +44,22 @@ def resized(
             f"the graph's dimensions {', '.join(names)} are free already: give a number to each by name, or to none"
         )
     return at_sizes(graph, numbers)
+
+
+def sized_at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """A graph of free dimensions for these sizes by name, and for those to plan for of all others. `UsageError` for other names,
+    and for sizes that cannot be."""
+    names = [symbol.name for symbol in graph.symbols]
+    for name, size in sizes.items():
+        if name not in names:
+            raise UsageError(f"a size is given for dimension {name!r}; free are {', '.join(names) or 'none'}")
+        if size < 0:
+            raise UsageError(f"dimension {name!r} cannot have the size {size}")
+    values = {symbol.name: hint(size_of(symbol)) for symbol in graph.symbols} | dict(sizes)
+    for check in graph.checks:
+        if not check.condition.holds(values):
+            raise UsageError(check.sentence)
+    return at_sizes(graph, values)
 
 
 def _given(name: str, value: Given) -> int | Symbol:

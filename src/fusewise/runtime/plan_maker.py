@@ -209,9 +209,9 @@ class PlanMaker:
         parts: list[Stretch | HostPart] = []
         for part in self._parts:
             if isinstance(part, list):
-                number = self.reader(numbers)
+                values = self._values(numbers)
                 self._maker = self._maker or self._host(self._program)
-                steps = [(k, fixed_host(step, number)) for k, step in part]
+                steps = [(k, fixed_host(step, values)) for k, step in part]
                 self._require_inside([step for _, step in steps], numbers[self.layout.nbytes])
                 parts.extend(self._maker(steps))
                 continue
