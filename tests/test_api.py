@@ -122,7 +122,7 @@ def test_shapes_and_symbols_are_bound():
     compiled = fusewise.compile(model, shapes={"x": (2, 3)}, cache=False)
     assert compiled.run(None, {"x": np.full((2, 3), -1, np.float32)})[0].shape == (2, 3)
     with pytest.raises(UsageError, match="width"):
-        fusewise.compile(model)
+        fusewise.compile(model, free=False)
 
 
 def string_model() -> onnx.ModelProto:

@@ -44,7 +44,7 @@ def test_hostile_inputs_agree_on_a_sound_compiler():
     assert found.agrees, found.sentence
     names = [case.inputs for case in found.cases]
     values = ["random", "zeros", "signed zeros and denormals", "integer extremes", "infinities", "NaN"]
-    assert names == [*values, "empty", "odd sizes"]
+    assert names == [*values, "odd sizes (n=3)", "large primes (n=2)", "empty (n=0)"]
     assert all(case.refused is None and list(case.errors) == list(network("n").outputs) for case in found.cases)
     assert found.sentence.startswith("answers agree with onnxruntime's (inputs: random, zeros,")
 
@@ -131,7 +131,7 @@ def test_inputs_that_nobody_takes_are_said_not_to_be_compared(monkeypatch):
     monkeypatch.setattr(verifying, "answers_by_nodes", choosy)
     found = fusewise.verify(network("n"), inputs="hostile", cache=False)
     assert found.agrees
-    assert found.sentence.endswith("odd sizes; no reference takes empty)")
+    assert found.sentence.endswith("no reference takes empty (n=0))")
 
 
 def test_sizes_that_contradict_the_model_are_left_out():

@@ -292,9 +292,16 @@ def test_shapes_and_symbols_of_a_free_model(fusewise, write):
     shape = lambda *words: json.loads(fusewise("run", path, *words, "--json").out)["outputs"][0]["shape"]  # noqa: E731
     assert shape("--shape", "x=3x5") == [3, 5]
     assert shape("--symbol", "width=7") == [1, 7]
-    ended = fusewise("run", path)
+    assert shape("--symbol", "width=2..64,9") == [1, 9]
+    assert json.loads(fusewise("compile", path, "--json").out)["symbols"] == ["batch", "width"]
+    for wrong in ("width=9..3", "width=2..64,1", "height=3", "width=", "width=1,2"):
+        assert fusewise("run", path, "--symbol", wrong).status == 2
+    ended = fusewise("inspect", path)
     assert ended.status == 2
     assert "width" in ended.sentence
+    limited = fusewise("run", path, "--symbol", "width=1..4096,4096", "--memory-limit", "4000")
+    assert limited.status == 5
+    assert "batch=1, width=4096" in limited.sentence
 
 
 def test_a_disabled_name_is_passed_on(fusewise, tiny_path):
