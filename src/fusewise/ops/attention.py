@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from fusewise.ir.deciding import known_equal, known_one
 from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.ir.size import greatest
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every, per_operand
 from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, select, unary
@@ -80,7 +81,7 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     group = head // (heads // shared)
     size = dims(call)[-1] // (heads if flat else 1)
     keys = dims(call, 1)[-2]
-    scale = float(call.attribute("scale", 1 / math.sqrt(max(1, size))))
+    scale = _scale(call, size)
     softcap = max(0.0, float(call.attribute("softcap", 0.0)))
 
     def operand(i: int, own: Expr, row: Expr, k: Expr, length: int) -> Expr:
@@ -102,6 +103,16 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     total = reduce("sum", (("s", keys),), unary("exp", score(index("s"), "sk") - peak))
     weighted = unary("exp", score(index("t"), "tk") - peak) * operand(2, group, index("t"), element, width)
     return reduce("sum", (("t", keys),), weighted) / select(compare("eq", total, 0.0), const(1.0, FLOAT32), total)
+
+
+def _scale(call: Call, size: int) -> Expr | float:
+    """What products of queries and keys are multiplied by: the root of their length, unless it is given."""
+    given = call.attribute("scale")
+    if given is not None:
+        return float(given)
+    if isinstance(size, int):
+        return 1 / math.sqrt(max(1, size))
+    return 1 / unary("sqrt", const(greatest(size, 1), FLOAT32))
 
 
 def _head_counts(call: Call) -> tuple[int, int]:

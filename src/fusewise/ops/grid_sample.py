@@ -127,7 +127,7 @@ def _even(i: Expr, extent: int, corners: bool) -> Expr:
 
 
 def _grid_flops(call: Call) -> int:
-    return int(call.output().size * 3 * 2 ** (call.input(0).rank - 2))
+    return call.output().size * (3 << max(0, call.input(0).rank - 2))
 
 
 def _sample(image: tuple[int, ...], grid: tuple[int, ...], dtype: str = "float32", **attributes: Any) -> Sample:

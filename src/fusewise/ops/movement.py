@@ -193,12 +193,10 @@ def _crop_or_pad(call: Call, output: int, at: Index) -> Expr:
     condition: Expr | None = None
     position: list[Expr] = []
     for place, have, want in zip(at, shape, target, strict=True):
-        if not known_below(have, want) and not known_below(want, have + 1):
-            raise NotDefined("CenterCropPad of sizes that may be larger or smaller")
         if known_below(want, have + 1):
             position.append(place + (have - want) // 2)
             continue
-        shifted = place - (want - have) // 2
+        shifted = place - (greatest(want - have, 0) // 2 - greatest(have - want, 0) // 2)
         test = inside(shifted, have)
         condition = test if condition is None else binary("and", condition, test)
         position.append(shifted)

@@ -120,9 +120,16 @@ def _group_norm(call: Call, output: int, at: Index) -> Expr:
         return value(call, 0, i[0], group * size + i[1], *i[2:])
 
     mean, variance = _moments(read, (at[0], at[1] % size, *at[2:]), inner, axes)
-    channel = at[1] if known_equal(dims(call, 1)[0], shape[1]) else group
+    channel = group if _is_per_group(dims(call, 1)[0], shape[1], int(call.attribute("num_groups"))) else at[1]
     y = (value(call, 0, *at) - mean) / unary("sqrt", variance + _float(call, "epsilon", 1e-5))
     return y * value(call, 1, channel) + value(call, 2, channel)
+
+
+def _is_per_group(scales: int, channels: int, groups: int) -> bool:
+    """Is there a scale for each group, and not for each channel?"""
+    if isinstance(scales, int) and isinstance(channels, int):
+        return scales != channels
+    return known_equal(scales, groups)
 
 
 def _batch_norm(call: Call, output: int, at: Index) -> Expr:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from fusewise.ir.deciding import known_one
 from fusewise.ir.dtypes import FLOAT32, dtype_of_onnx
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every
 from fusewise.ops.expr import Expr, binary, cast, compare, index, reduce, select, unary
-from fusewise.ops.indexing import compute_type, data_axis, dims, value
+from fusewise.ops.indexing import compute_type, data_axis, dims, value, within
 from fusewise.ops.narrow import from_narrow, is_narrow, to_narrow
 from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
@@ -21,13 +22,13 @@ Index = tuple[Expr, ...]
 def _parameter(call: Call, i: int, at: Index) -> Expr:
     """The scale or zero point that belongs to element `at`: of the tensor, of its axis, or of its block."""
     shape = dims(call, i)
-    if call.input(i).size == 1:
+    if known_one(call.input(i).size):
         return call.at(i, *(0,) * len(shape))
     axis = data_axis(call, 1) if call.input(0).rank > 1 else 0  # nothing else it could be
     block = int(call.attribute("block_size", 0))
     if block:
         return call.at(i, *(place // block if d == axis else place for d, place in enumerate(at)))
-    return call.at(i, at[axis])
+    return call.at(i, within(at[axis], shape[0], dims(call)[axis]))
 
 
 def _quantize(call: Call, output: int, at: Index) -> Expr:

@@ -332,8 +332,9 @@ def _flops(call: Call) -> int:
     mode = call.attribute("mode", "nearest")
     if mode == "nearest":
         return 0
-    moved = sum(a != b for a, b in zip(dims(call), output_dims(call), strict=True))
-    return int(call.output().size * 2 * (4 if mode == "cubic" else 2) ** moved)
+    moved = sum(not known_equal(a, b) for a, b in zip(dims(call), output_dims(call), strict=True))
+    taps: int = (4 if mode == "cubic" else 2) ** moved
+    return call.output().size * 2 * taps
 
 
 def _scaled(*scales: float) -> np.ndarray:
