@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
-from fusewise.codegen.families.generic.any_nest import supported
+from fusewise.codegen.families.generic.any_nest import is_below, run_of, supported
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.elements import Elements, unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
@@ -28,6 +28,7 @@ from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.deciding import hint, known_below
 from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
@@ -63,7 +64,7 @@ def _first(task: Task) -> int:
 class _Plan:
     """Loops over the axes `units`, flattened, and over `others` inside them; in the first `known` of these a position is known.
     Vectors of `lanes` elements run along `lane`, the innermost axis, or -1. Workers share out the units, or the axis `cut`, or else
-    the positions (`by_position`); one does all that is `serial`."""
+    the positions (`by_position`); one does all that is `serial`, or little."""
 
     units: tuple[int, ...]
     others: tuple[int, ...]
@@ -79,18 +80,18 @@ def _plan(task: Task, instructions: InstructionSet, schedule: ScatterSchedule) -
     rank, ordered = len(task.extents), task.anchored.attribute("ordered")
     first, by_units = _first(task), schedule.by_units
     behind = range(max(ordered, default=first - 1) + 1, rank)
-    cut = max(behind, key=lambda d: task.extents[d], default=-1)
+    cut = max(behind, key=lambda d: hint(task.extents[d]), default=-1)
     (store,), (owner,) = task.stores, task.anchored.prologue
     needs = frozenset[str]() if owner is None else free_axes(owner)
-    slice_, varies = math.prod(task.extents[d] for d in behind), any(f"i{d}" in needs for d in behind)
+    slice_, varies = hint(math.prod(task.extents[d] for d in behind)), any(f"i{d}" in needs for d in behind)
     is_cut = not by_units and slice_ >= (SHORT_SLICE if varies else LONG_SLICE)
     by_position = not (by_units or is_cut or varies) and slice_ >= SHORT_SLICE
     lane, lanes = -1, 1
-    if behind and task.extents[rank - 1] > 1:
-        operand = task.operand(store.operand)
-        found = lanes_for(instructions, [e.dtype for e in _data(store.value)] + [operand.dtype], task.extents[rank - 1])
+    if behind and not known_below(task.extents[rank - 1], 2):
+        operand, last = task.operand(store.operand), hint(task.extents[rank - 1])
+        found = lanes_for(instructions, [e.dtype for e in _data(store.value)] + [operand.dtype], last)
         point = unwritten(task, instructions).at({f"i{d}": 0 for d in range(rank)}, f"i{rank - 1}", max(2, found))
-        if found > 1 and access_of(point, operand, store.index).step == 1:
+        if found > 1 and access_of(point, operand, store.index).pace == 1:
             lane, lanes = rank - 1, found
     return _Plan(
         tuple(range(first)),
@@ -100,7 +101,7 @@ def _plan(task: Task, instructions: InstructionSet, schedule: ScatterSchedule) -
         by_position,
         lane,
         lanes,
-        4 * math.prod(task.extents) <= SERIAL_WORK or not (by_units or is_cut or by_position),
+        not (by_units or is_cut or by_position),
     )
 
 
@@ -190,7 +191,11 @@ def _write(o: OpenFunction, task: Task, schedule: ScatterSchedule) -> None:
     count = math.prod(task.extents[d] for d in plan.units)
     if plan.by_position or plan.cut >= 0:
         count = task.anchored.attribute("positions") if plan.by_position else task.extents[plan.cut]
-    part = o.share.alone(o.f, count) if plan.serial else o.share.run(o.f, count)
+    serial = plan.serial or is_below(o.f, 4 * math.prod(task.extents), SERIAL_WORK + 1)
+    if isinstance(serial, Value):
+        part = run_of(o.f, count, o.share, serial)
+    else:
+        part = o.share.alone(o.f, count) if serial else o.share.run(o.f, count)
     _Emitter(o.elements, plan).run(*part)
 
 
