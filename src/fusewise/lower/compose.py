@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from fusewise.errors import BrokenGraph
+from fusewise.ir.deciding import known_equal
 from fusewise.ir.dtypes import INT64, DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
@@ -240,7 +241,7 @@ def _check_written(graph: Graph, value: str, place: Place, simplifier: Simplifie
     for at, extent in zip(place, graph.tensor(value).dims, strict=True):
         low, high = simplifier.range_of(simplifier.linear(at))
         fits = simplifier.at_most(0, low) and simplifier.at_most(high, extent - 1)
-        if 0 not in graph.tensor(value).dims and not fits:
+        if not fits and not any(known_equal(n, 0) for n in graph.tensor(value).dims):
             raise BrokenGraph(f"value {value!r} would be written at {low} to {high} along an axis of {extent}")
 
 
