@@ -40,7 +40,7 @@ from fusewise.codegen.steps.samples import run_by_samples
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.deciding import at_hint
-from fusewise.ir.graph import Graph
+from fusewise.ir.graph import Graph, SizesConstant
 from fusewise.ir.partition import Partition
 from fusewise.ir.types import ValueType
 from fusewise.lower.account import accounts
@@ -161,11 +161,12 @@ def _port(port: PortDraft, draft: ProgramDraft, number: Mapping[Area, int]) -> P
     return Port(port.name, draft.graph.types[port.name], -1 if port.area is None else number[port.area])
 
 
-def _objects(draft: ProgramDraft) -> dict[str, np.ndarray]:
+def _objects(draft: ProgramDraft) -> dict[str, np.ndarray | SizesConstant]:
     """Constants that are outputs or read by host steps, and in no native memory."""
     read = [v for step in draft.steps if isinstance(step, HostDraft) for v, place, _ in step.reads if place is None]
     names = [*(port.name for port in draft.outputs if port.area is None), *read]
-    return {name: draft.graph.constants[name].array for name in names if name in draft.graph.constants}
+    found = {name: draft.graph.constants[name] for name in names if name in draft.graph.constants}
+    return {name: one if isinstance(one, SizesConstant) else one.array for name, one in found.items()}
 
 
 def _codes(step: TaskDraft | HostDraft, target: Target) -> list[KernelCode]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from fusewise.ir.at_sizes import type_at
+from fusewise.ir.at_sizes import constant_at, type_at
+from fusewise.ir.graph import SizesConstant
 from fusewise.ir.size import evaluate
 from fusewise.ir.types import ValueType
 from fusewise.lower.memory import ALIGNMENT
@@ -50,6 +51,10 @@ def fixed(program: Program, values: Mapping[str, int]) -> Program:
         steps=tuple(steps),
         arena_bytes=arena_bytes,
         accounts=tuple(replace(a, flops=number(a.flops), nbytes=number(a.nbytes)) for a in program.accounts),
+        objects=tuple(
+            (name, constant_at(one, values).array if isinstance(one, SizesConstant) else one)
+            for name, one in program.objects
+        ),
         symbols=(),
         checks=(),
     )

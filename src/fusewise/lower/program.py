@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.deciding import Condition
-from fusewise.ir.graph import Check, Constant, Node
+from fusewise.ir.graph import Check, Constant, Node, SizesConstant
 from fusewise.ir.size import Symbol
 from fusewise.ir.types import ValueType
 from fusewise.records import record
@@ -276,7 +276,7 @@ class Program:
     arena_bytes: int
     groups: int
     opsets: tuple[tuple[str, int], ...] = ()
-    objects: tuple[tuple[str, np.ndarray], ...] = ()
+    objects: tuple[tuple[str, np.ndarray | SizesConstant], ...] = ()
     workers: int = 1
     accounts: tuple[Account, ...] = ()
     is_checked: bool = False

@@ -323,7 +323,7 @@ class Executable:
         if plan.checks is not None:
             plan.checks.begin(values)
         caller: dict[int, np.ndarray] = {}
-        objects: dict[str, Any] = dict(program.objects)
+        objects: dict[str, Any] = dict(plan.objects)
         for (buffer, name), value in zip(self._ports, values, strict=True):
             if buffer >= 0:
                 caller[buffer] = value

@@ -173,7 +173,7 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     def nested(graph: Graph) -> Nested:
         return Nested(graph, lambda node: member(node, graph.constants), manner_of(program, workers, build))
 
-    objects = {name: Constant(array) for name, array in program.objects}
+    objects = {name: Constant(found) for name, found in program.objects if isinstance(found, np.ndarray)}
     members = tuple(member(node, objects) for node in step.nodes)
     writer = writer_of(step.nodes[0]) if len(step.nodes) == len(step.writes) == 1 else None
     return HostCall(step, members, writer)

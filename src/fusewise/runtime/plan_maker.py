@@ -24,7 +24,7 @@ from fusewise.runtime.jit import Library
 from fusewise.runtime.plan_code import IDLE, PLAN
 from fusewise.runtime.plan_tables import native_slots, numbers_of
 from fusewise.runtime.results import Results
-from fusewise.runtime.run_plan import Contents, HostMaker, HostPart, RunPlan, Stretch, stretch_rows
+from fusewise.runtime.run_plan import Contents, HostMaker, HostPart, RunPlan, Stretch, objects_at, stretch_rows
 from fusewise.runtime.sound import place_fault
 from fusewise.runtime.threads import STEP_WORDS, CallRow, StepTable, step_table
 
@@ -54,6 +54,8 @@ class PlanMaker:
         self._ports()
 
         self._faults = faults_of(program, self._blocks)
+        are_sized = any(not isinstance(one, np.ndarray) for _, one in program.objects)
+        self._objects = () if are_sized else objects_at(program.objects, {})
 
     # --- what is made once --------------------------------------------------------------------------------------------
 
@@ -160,6 +162,7 @@ class PlanMaker:
             self._results or self._results_of(numbers),
             None if self._faults is None else self._faults.at(lambda size: evaluate(size, self._values(numbers))),
             numbers=numbers,
+            objects=self._objects or objects_at(self._program.objects, self._values(numbers)),
         )
 
     def _values(self, numbers: np.ndarray) -> dict[str, int]:

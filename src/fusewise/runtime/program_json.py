@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import dtype_named
-from fusewise.ir.graph import Check
+from fusewise.ir.graph import Check, SizesConstant
 from fusewise.ir.size import Symbol
 from fusewise.ir.size_json import from_json, to_json
 from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
@@ -71,7 +71,7 @@ def program_from_json(found: Json) -> Program:
         arena_bytes=found["arena_bytes"],
         groups=found["groups"],
         opsets=tuple((domain, version) for domain, version in found["opsets"]),
-        objects=_objects_from(found["objects"]),
+        objects=tuple((name, read.object(one)) for name, one in found["objects"].items()),
         workers=found["workers"],
         is_checked=found["is_checked"],
         exact=found["exact"],
@@ -90,15 +90,15 @@ def _objects(program: Program) -> Json:
         return {}
     from fusewise.runtime.node_json import array_to_json
 
-    return {name: array_to_json(array) for name, array in program.objects}
+    return {
+        name: array_to_json(one) if isinstance(one, np.ndarray) else _sizes_constant(one)
+        for name, one in program.objects
+    }
 
 
-def _objects_from(found: Json) -> tuple[tuple[str, np.ndarray], ...]:
-    if not found:
-        return ()
-    from fusewise.runtime.node_json import array_from_json
-
-    return tuple((name, array_from_json(array)) for name, array in found.items())
+def _sizes_constant(constant: SizesConstant) -> Json:
+    shape = list(constant.array.shape)
+    return {"dtype": constant.dtype.name, "shape": shape, "sizes": [to_json(one) for one in constant.array.flat]}
 
 
 def type_to_json(kind: ValueType) -> Json:
@@ -214,6 +214,15 @@ class _Reader:
 
     def sizes(self, found: list[Any]) -> tuple[Any, ...]:
         return tuple(self.size(one) for one in found)
+
+    def object(self, found: Json) -> np.ndarray | SizesConstant:
+        if "sizes" not in found:
+            from fusewise.runtime.node_json import array_from_json
+
+            return array_from_json(found)
+        flat = np.empty(len(found["sizes"]), object)
+        flat[:] = self.sizes(found["sizes"])
+        return SizesConstant(flat.reshape(tuple(found["shape"])), dtype_named(found["dtype"]))
 
     def condition(self, relation: Any, size: Any) -> Condition:
         return Condition(relation, self.size(size))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Union
 import numpy as np
 
 from fusewise.codegen.target import Target
+from fusewise.ir.at_sizes import constant_at
+from fusewise.ir.graph import SizesConstant
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, HostStep, NativeStep, Program
 from fusewise.records import record
@@ -32,6 +34,7 @@ __all__ = [
     "RunPlan",
     "Stretch",
     "contents_in_sizes",
+    "objects_at",
     "run_plan_of",
     "stretch_rows",
     "words_of",
@@ -72,6 +75,7 @@ class RunPlan:
     faults: Faults | None = None
     checks: Checks | None = None
     numbers: np.ndarray | None = None
+    objects: tuple[tuple[str, np.ndarray], ...] = ()
 
 
 @record(frozen=True)
@@ -92,6 +96,15 @@ def contents_in_sizes(program: Program) -> dict[int, np.ndarray]:
     """The constants that are known in terms of sizes, as flat bytes by buffer, of a program where these are numbers."""
     kinds = {number: one for number, one in enumerate(program.buffers) if one.kind == "sizes"}
     return {number: words_of(one.contents, one.nbytes).view(np.uint8) for number, one in kinds.items()}
+
+
+def objects_at(
+    objects: Sequence[tuple[str, np.ndarray | SizesConstant]], values: Mapping[str, int]
+) -> tuple[tuple[str, np.ndarray], ...]:
+    """What host steps read by name, for these values of symbols."""
+    return tuple(
+        (name, one if isinstance(one, np.ndarray) else constant_at(one, values).array) for name, one in objects
+    )
 
 
 def words_of(numbers: Sequence[int], nbytes: int) -> np.ndarray:
@@ -164,6 +177,7 @@ def run_plan_of(
         Results(program.outputs, program.buffers),
         faults_of(program, memory),
         checks,
+        objects=objects_at(program.objects, {}),
     )
 
 

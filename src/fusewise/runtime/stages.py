@@ -61,7 +61,8 @@ class HostParts:
     def __init__(self, program: Program, addresses: Mapping[str, int], workers: int, build: Build) -> None:
         self._make = partial(host_call, program=program, addresses=addresses, workers=workers, build=build)
         self._program, self._manner = program, manner_of(program, workers, build)
-        self._constants, self._wanted = dict(program.objects), _read_by(program)
+        self._constants = {name: found for name, found in program.objects if isinstance(found, np.ndarray)}
+        self._wanted = _read_by(program)
         self._calls: dict[int, HostCall] = {}
         self._graphs: dict[int, Nested] = {}
 
