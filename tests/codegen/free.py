@@ -48,7 +48,10 @@ def versions_of(
                 understood = kernel.understand(task, target.instructions)
                 if isinstance(understood, RefusalReason):
                     continue
-                schedule = next(iter(kernel.schedules(at_hint(understood), at_hint(task), target)))
+                at, small = at_hint(understood), at_hint(task)
+                if kernel.declines(at, small, target) is not None:
+                    continue
+                schedule = next(iter(kernel.schedules(at, small, target)))
                 arguments = kernel.arguments(understood, task, schedule)
                 way = Implementation(kernel, task, understood, schedule)
                 module = program_of(way, target.instructions, "kernel")

@@ -18,10 +18,12 @@ from fusewise.codegen.families.product.shape import MatrixProduct, understand
 from fusewise.codegen.families.strassen.loops import emit_strassen
 from fusewise.codegen.families.strassen.plan import (
     PAIR,
+    FreeSchedule,
     Halves,
     StrassenSchedule,
     completed,
     declined,
+    free_schedule,
     halves_of,
     panels_of,
     strassen_cycles,
@@ -39,6 +41,7 @@ from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet, Target
 from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.size import SizeNeeded
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import walk
 from fusewise.records import record
@@ -88,7 +91,19 @@ def _convolution(task: Task, instructions: InstructionSet) -> Understood | Refus
 
 
 def _schedules(u: Understood, task: Task, target: Target) -> Iterable[StrassenSchedule]:
-    return (completed(schedule, u.halves, task, target) for schedule in strassen_space(u.halves, target))
+    found = (completed(schedule, u.halves, task, target) for schedule in strassen_space(u.halves, target))
+    if not u.halves.free:
+        return found
+    return (
+        free_schedule(one, u.halves, target) for one in found if u.halves.product.columns % (PAIR * one.tile.width) == 0
+    )
+
+
+def _declines(u: Understood, task: Task, target: Target) -> RefusalReason | None:
+    reason = declined(u.halves, target)
+    if reason is None and u.halves.free and not any(True for _ in _schedules(u, task, target)):
+        return RefusalReason("panels of no tile go together in pairs")
+    return reason
 
 
 def _arguments(u: Understood, task: Task, schedule: StrassenSchedule) -> tuple[Argument, ...]:
@@ -99,19 +114,22 @@ def _arguments(u: Understood, task: Task, schedule: StrassenSchedule) -> tuple[A
 
 def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSchedule) -> tuple[Argument, ...]:
     """Those that it takes whole, too, but for the right one's panels, which come in pairs."""
+    pair = 1 if isinstance(schedule, FreeSchedule) else PAIR  # they do in any case, and other versions share them
     if isinstance(whole, MatrixProduct):
         later = [] if schedule.prefetch is None else [Argument("later")]
-        right = Argument(whole.right.operand.name, packing(whole, schedule.tile, PAIR))
+        right = Argument(whole.right.operand.name, packing(whole, schedule.tile, pair))
         return operand_arguments(task, [right, *later])
     shape = whole.shape
     product = ProductSchedule(schedule.tile, schedule.per_block, by_columns=False, prefetch=schedule.prefetch)
     recipe, axes = "convolution", matrix_axes(shape, 1)
-    weights = weight_packing(whole, product.tile, lambda weight: matrices(weight, shape, 1), recipe, axes, PAIR)
+    weights = weight_packing(whole, product.tile, lambda weight: matrices(weight, shape, 1), recipe, axes, pair)
     return direct_arguments(whole, task, DirectSchedule(product), weights)
 
 
 def _write(o: OpenFunction, u: Understood, schedule: StrassenSchedule) -> None:
     f, instructions, pointers, lanes = o.f, o.instructions, o.pointers, schedule.tile.lanes
+    if isinstance(schedule, FreeSchedule) and u.halves.product.height < schedule.least:
+        raise SizeNeeded(f"halves of {u.halves.product.height} rows do not pay")
 
     def start(columns: Sequence[Int]) -> list[Value]:
         return initial(o, u.bias, columns, vector("float", lanes), lanes)
@@ -189,7 +207,7 @@ STRASSEN = Kernel(
     _schedules,
     _arguments,
     written(_arguments, _write, hides_counters=True, overwrites=True),
-    declines=lambda u, task, target: declined(u.halves, target),
+    declines=_declines,
     cycles=_cycles,
     fetching=StrassenSchedule.with_prefetch,
     pieces=_pieces,

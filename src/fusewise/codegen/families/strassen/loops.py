@@ -36,6 +36,7 @@ from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tile import Difference, Meanwhile, Panel, Reduction, ReductionLoop, accumulate, meanwhile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, InstructionSet
+from fusewise.ir.deciding import known_one, known_zero
 from fusewise.records import record
 
 __all__ = ["emit_strassen"]
@@ -64,7 +65,7 @@ def emit_strassen(f: Function, instructions: InstructionSet, room: Room, share: 
     def block(unit: Int, low: Int, high: Int) -> None:
         f.when(f.compare("icmp slt", low, high), lambda: _block(e, unit, low, high))
 
-    if e.cut.blocks == 1:
+    if known_one(e.cut.blocks):
         deal(f, share, e.cut.blocks, e.panels, True, block, per_block)
     else:
         deal_tiles(f, share, 1, e.cut, e.panels, block)
@@ -106,7 +107,7 @@ def _left_sums(e: StrassenEmission, first: Int, count: Int, panel: Value) -> Non
     def row(r: Value, _: Sequence[Value]) -> None:
         upper = f.mul(f.add(first, r), 2)
         lower = f.add(upper, 1)
-        if h.product.height % 2:
+        if not known_zero(h.product.height % 2):
             lower = f.minimum(lower, h.product.height - 1)
         rows = [e.ends.rows(number) for number in (upper, lower)]
         coming = [e.ends.rows(f.add(number, 2 * PAIRS_AHEAD)) for number in (upper, lower)] if is_far else []
@@ -234,7 +235,7 @@ class _Tables:
                 for factor in LEFT
             ],
             "pitch": [2 * pitch if own else LEFT_SUMS * room.pitch for own in in_place],
-            "last": [(h.product.height // 2 if factor in (2, 3) else upper) - 1 for factor in LEFT],
+            "last": [0 if h.free else (h.product.height // 2 if factor in (2, 3) else upper) - 1 for factor in LEFT],
             "x": [quarters[sources[0]] for sources in RIGHT],
             "x_made": [int(sources[0] == MADE) for sources in RIGHT],
             "y": [quarters[sources[-1]] for sources in RIGHT],
@@ -257,6 +258,10 @@ class _Tables:
         left = f.select(is_set("whole"), f.at(e.left, before), e.ends.own)
         here = f.at(e.ends.right, f.add(f.mul(p, room.pair), f.mul(chunk, room.made)))
         made = f.at(e.ends.own, room.left)
+        last_row: Int = entry["last"]
+        if h.free:
+            ends = f.i64(h.product.height // 2 - 1), f.i64(h.height - 1)
+            last_row = f.select(f.compare("icmp eq", entry["below"], 1), *ends)
         after: Int = room.pair
         if e.chunks > 1:
             last = f.compare("icmp eq", chunk, e.chunks - 1)
@@ -267,7 +272,7 @@ class _Tables:
             first=f.i64(f.add(f.mul(first, 2), entry["below"])),
             left=f.at(left, f.add(entry["left"], skip)),
             pitch=entry["pitch"],
-            last=f.i64(f.sub(entry["last"], first)),
+            last=f.i64(f.sub(last_row, first)),
             x=f.select(is_set("x_made"), made, f.at(here, entry["x"])),
             y=f.select(is_set("y_made"), made, f.at(here, entry["y"])),
             makes=is_set("makes"),
@@ -299,7 +304,7 @@ def _tile(
     f, h, tile, schedule = e.f, e.h, e.tile, e.schedule
     turn, first = f.sub(t, given.block), f.sub(e.first_row(t), e.first_row(given.block))
     numbers = [f.add(first, r) for r in range(tile.rows)]
-    if h.product.height % 2:
+    if not known_zero(h.product.height % 2):
         numbers = [f.minimum(number, given.last) for number in numbers]
     rows = tuple(f.at(given.left, _row(e, given, number)) for number in numbers)
     minus = Difference(given.y, given.made) if makes else None
@@ -434,16 +439,16 @@ def _finish(e: StrassenEmission, sums: Value, block: Int, t: Int, p: Int) -> Cal
                 finish_row(f, h.product, tile, ResultPlace(outer, 0, columns[beside]), row, values, e.ends.finish)
 
         half(0)
-        if h.product.height % 2 == 0:
+        if known_zero(h.product.height % 2):
             half(1)
         else:
-            f.when(f.compare("icmp slt", number, h.height - 1), lambda: half(1))
+            f.when(f.compare("icmp slt", number, h.product.height // 2), lambda: half(1))
 
     def finish(r: Int) -> None:
         def own() -> None:
             pair(f.add(first, r), f.at(there, f.mul(r, tile.width)))
 
-        if h.height % tile.rows == 0:
+        if known_zero(h.height % tile.rows):
             own()
         else:
             f.when(f.compare("icmp sge", f.add(first, r), f.mul(t, tile.rows)), own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 
 from fusewise.codegen.cost import slim_cycles, step_cycles
@@ -36,10 +36,12 @@ from fusewise.records import record
 __all__ = [
     "LINE",
     "PAIR",
+    "FreeSchedule",
     "Halves",
     "StrassenSchedule",
     "completed",
     "declined",
+    "free_schedule",
     "halves_of",
     "panels_of",
     "strassen_cycles",
@@ -90,11 +92,13 @@ FREE_REGISTERS = 12
 class Halves:
     """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous and even. It may be what a
     convolution comes to, which `convolves`. Where the left operand is `computed` on the way in, each worker writes its rows first.
+    `free`: how many rows there are is not known, also where schedules are made for some.
     """
 
     product: Product
     convolves: bool = False
     computed: bool = False
+    free: bool = False
 
     @property
     def rows(self) -> list[RowAxis]:
@@ -157,17 +161,38 @@ class StrassenSchedule:
         return replace(self, prefetch=prefetch)
 
 
+@record(frozen=True)
+class FreeSchedule(StrassenSchedule):
+    """The same where it is not known how many rows there are: for `least` and more."""
+
+    least: int = 0
+
+
+def free_schedule(schedule: StrassenSchedule, h: Halves, target: Target) -> FreeSchedule:
+    """A schedule for a product of so many rows, and how few it is for: half as often as it does not pay any more."""
+    fewer, rows = h, h.product.height
+    while rows // 2 >= 2 * schedule.tile.rows and declined(fewer, target) is None:
+        rows //= 2
+        fewer = replace(h, product=replace(h.product, rows=(RowAxis("row", rows, h.rows[-1].stride),)))
+    known = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
+    least = rows if declined(fewer, target) is None else 2 * rows
+    return FreeSchedule(**known, least=max(least, 2 * schedule.tile.rows))
+
+
 def halves_of(
     product: Product, instructions: InstructionSet, convolves: bool = False, computed: bool = False
 ) -> Halves | RefusalReason:
     """A product in halves, or why it has none; it may be what a convolution comes to, and its left operand `computed`."""
-    if any(isinstance(size, Size) for size in (product.height, product.depth, product.columns, product.repeats)):
+    if any(isinstance(size, Size) for size in (product.depth, product.columns, product.repeats)):
         return RefusalReason("halves of sizes that are not known")
+    found = Halves(product, convolves, computed, isinstance(product.height, Size))
+    if len(found.rows) == 1 and isinstance(found.rows[0].stride, Size):
+        return RefusalReason("rows lie apart by a size that is not known")
     if product.depth % 2 or product.depth < 2 * lanes_for(instructions, product.columns):
         return RefusalReason("the depth has no halves, or they fill no vector")
     if product.depth > LONGEST_SUM:
         return RefusalReason(f"sums of more than {LONGEST_SUM} terms would round too often")
-    return Halves(product, convolves, computed)
+    return found
 
 
 def declined(h: Halves, target: Target) -> RefusalReason | None:
