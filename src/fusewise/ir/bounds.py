@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from fusewise.ir.monomial import Atom, Compound, Monomial, Symbol, key_of, over, times
 
-__all__ = ["lowest"]
+__all__ = ["Written", "bounds_of"]
 
 BEYOND = 2**200
 """More than any bound: nothing is known."""
@@ -19,6 +20,29 @@ STEPS = 6
 Terms = tuple[tuple[Monomial, int], ...]
 Maker = Callable[[int, list[tuple[Monomial, int]]], Any]
 """`make(constant, terms)`: a size of its terms."""
+
+
+class Written:
+    """A size by how it is written, as a key: sizes themselves compare by what they are."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __hash__(self) -> int:
+        return hash(self.size)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Written) and hash(self) == hash(other) and str(self.size) == str(other.size)
+
+
+@lru_cache(maxsize=1 << 14)
+def bounds_of(written: Written, make: Maker) -> tuple[int, int]:
+    """The least and the greatest that a size can be, as far as is known; equal ones are made over and over."""
+    size = written.size
+    negative = make(-size.constant, [(monomial, -coefficient) for monomial, coefficient in size.terms])
+    return lowest(size, make), -lowest(negative, make)
 
 
 def lowest(size: Any, make: Maker, steps: int = STEPS) -> int:

@@ -13,11 +13,12 @@ __all__ = [
     "Monomial",
     "Symbol",
     "key_of",
+    "lone_atom",
     "lone_quotient",
     "order",
     "over",
     "shares",
-    "text_of",
+    "text_of_sum",
     "times",
 ]
 
@@ -100,7 +101,20 @@ def over(a: Monomial, b: Monomial) -> Monomial | None:
     return tuple(powers[key] for key in sorted(powers))
 
 
-def text_of(atom: Atom, power: int) -> str:
+def text_of_sum(constant: int, terms: tuple[tuple[Monomial, int], ...]) -> str:
+    """How a sum is written: `2*batch*sequence - 1`."""
+    parts = []
+    for monomial, coefficient in terms:
+        factors = [_text_of(atom, power) for atom, power in monomial]
+        if abs(coefficient) != 1:
+            factors.insert(0, str(abs(coefficient)))
+        parts.append(("- " if coefficient < 0 else "+ ") + "*".join(factors))
+    if constant:
+        parts.append(f"{'-' if constant < 0 else '+'} {abs(constant)}")
+    return " ".join(parts).removeprefix("+ ")
+
+
+def _text_of(atom: Atom, power: int) -> str:
     text = f"({atom})" if isinstance(atom, Compound) and atom.op in ("floordiv", "mod") else str(atom)
     return text if power == 1 else f"{text}**{power}"
 
@@ -109,6 +123,14 @@ def shares(terms: tuple[tuple[Monomial, int], ...], by: int) -> list[tuple[Monom
     """What a number is contained in coefficients, to the nearest: those of the rest lie between -by / 2 and by / 2."""
     found = [(m, (c + (by if c < 0 else by - 1) // 2) // by) for m, c in terms]
     return [share for share in found if share[1]]
+
+
+def lone_atom(constant: int, terms: tuple[tuple[Monomial, int], ...]) -> Atom | None:
+    """The atom that a sum is, if it is one."""
+    if constant or len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1:
+        return None
+    atom, power = terms[0][0][0]
+    return atom if power == 1 else None
 
 
 def lone_quotient(constant: int, terms: tuple[tuple[Monomial, int], ...]) -> Compound | None:

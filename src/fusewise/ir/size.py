@@ -18,11 +18,10 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from fusewise.ir.bounds import lowest
+from fusewise.ir.bounds import Written, bounds_of
 from fusewise.ir.monomial import (
     LARGEST,
     Atom,
@@ -30,11 +29,12 @@ from fusewise.ir.monomial import (
     Monomial,
     Symbol,
     key_of,
+    lone_atom,
     lone_quotient,
     order,
     over,
     shares,
-    text_of,
+    text_of_sum,
     times,
 )
 
@@ -110,16 +110,14 @@ class Size(_Base):
     @property
     def symbol(self) -> Symbol | None:
         """The symbol that it is, if it is one."""
-        if self.constant or len(self.terms) != 1 or self.terms[0][1] != 1 or len(self.terms[0][0]) != 1:
-            return None
-        atom, power = self.terms[0][0][0]
-        return atom if power == 1 and isinstance(atom, Symbol) else None
+        atom = lone_atom(self.constant, self.terms)
+        return atom if isinstance(atom, Symbol) else None
 
     @property
     def bounds(self) -> tuple[int, int]:
         """The least and the greatest that it can be, as far as is known; beyond +-2**200 nothing is."""
         if self._bounds is None:
-            self._bounds = _bounds_of(_Written(self))
+            self._bounds = bounds_of(Written(self), _made)
         return self._bounds
 
     # --- arithmetic -----------------------------------------------------------------------------------------------
@@ -229,17 +227,8 @@ class Size(_Base):
     bit_length = __bytes__ = _needs
 
     def __str__(self) -> str:
-        if self._text:
-            return self._text
-        parts = []
-        for monomial, coefficient in self.terms:
-            factors = [text_of(atom, power) for atom, power in monomial]
-            if abs(coefficient) != 1:
-                factors.insert(0, str(abs(coefficient)))
-            parts.append(("- " if coefficient < 0 else "+ ") + "*".join(factors))
-        if self.constant:
-            parts.append(f"{'-' if self.constant < 0 else '+'} {abs(self.constant)}")
-        self._text = " ".join(parts).removeprefix("+ ")
+        if not self._text:
+            self._text = text_of_sum(self.constant, self.terms)
         return self._text
 
     __repr__ = __str__
@@ -432,6 +421,8 @@ def quotient(whole: int, by: int) -> Any:
     if _first(whole) < 0 <= _first(by - 1 - whole):
         return -quotient(by - 1 - whole, by)
     inside, rest = _divided(whole, by)
+    if _first(rest) < 0 <= _first(by - 1 - rest):
+        return inside - quotient(by - 1 - rest, by)
     return inside + _small_quotient(rest, by)
 
 
@@ -477,7 +468,7 @@ def remainder(whole: int, by: int) -> Any:
 def _extremum(op: str, sizes: tuple[int, ...]) -> Any:
     flat: list[int] = []
     for size in sizes:
-        inner = size.terms[0][0][0][0] if isinstance(size, Size) and _is_atom(size) else None
+        inner = lone_atom(size.constant, size.terms) if isinstance(size, Size) else None
         flat.extend(inner.args if isinstance(inner, Compound) and inner.op == op else (size,))
     kept: list[int] = []
     for one in flat:
@@ -492,12 +483,6 @@ def _goes_before(op: str, a: int, b: int) -> bool:
     return _provably(b - a if op == "min" else a - b)
 
 
-def _is_atom(size: Size) -> bool:
-    if size.constant or len(size.terms) != 1 or size.terms[0][1] != 1:
-        return False
-    return len(size.terms[0][0]) == 1 and size.terms[0][0][0][1] == 1
-
-
 def _atom(op: str, args: tuple[int, ...]) -> Size:
     return Size(0, ((((Compound(op, args), 1),), 1),))
 
@@ -506,29 +491,6 @@ COMPOUNDS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {"floordiv": quotient, "mod": remainder, "min": least, "max": greatest}
 )
 """What makes a compound, by its name."""
-
-
-class _Written:
-    """A size by how it is written, as a key: sizes themselves compare by what they are."""
-
-    __slots__ = ("size",)
-
-    def __init__(self, size: Size) -> None:
-        self.size = size
-
-    def __hash__(self) -> int:
-        return self.size._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Written) or self.size._hash != other.size._hash:
-            return False
-        return str(self.size) == str(other.size)
-
-
-@lru_cache(maxsize=1 << 14)
-def _bounds_of(written: _Written) -> tuple[int, int]:
-    """The least and the greatest that a size can be; equal ones are made over and over."""
-    return lowest(written.size, _made), -lowest(_negated(written.size), _made)
 
 
 def _provably(size: int) -> bool:
