@@ -104,6 +104,7 @@ class Inference:
         for name, kind in zip(node.outputs, found, strict=True):
             if name:
                 self.types[name] = self._settled(node, name, kind)
+        self._ask_of_divisor(node, values)
         taken = known_branch(node, self) and len(self._of_body) == len(node.outputs)
         known = self._of_body if taken else known_outputs(node, kinds, values)
         for name, value in zip(node.outputs, known, strict=True):
@@ -111,6 +112,14 @@ class Inference:
             if name and value is not None and isinstance(kind, TensorType):
                 self.values[name] = self._value(value, kind)
                 self.types[name] = TensorType(kind.dtype, value.shape)
+
+    def _ask_of_divisor(self, node: Node, values: tuple[np.ndarray | None, ...]) -> None:
+        """Shape arithmetic divides by sizes that are not 0."""
+        if self.equations is None or node.op not in ("Div", "Mod") or node.domain or values[0] is None:
+            return
+        for item in values[1].reshape(-1).tolist() if values[1] is not None else ():
+            if isinstance(item, Size):
+                self.equations.at_least(item, 1, f"the divisor of node {node.label!r} ({node.op})")
 
     def _value(self, value: np.ndarray, kind: TensorType) -> np.ndarray:
         """Known contents as they are kept: of the value's type where they are numbers, sizes in terms of what is known by now."""

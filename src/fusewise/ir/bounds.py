@@ -17,6 +17,9 @@ BEYOND = 2**200
 STEPS = 6
 """How often a bound is looked for behind a quotient or an extremum."""
 
+WAYS = 256
+"""In how many ways about, so that sums of many are looked behind less often."""
+
 Terms = tuple[tuple[Monomial, int], ...]
 Maker = Callable[[int, list[tuple[Monomial, int]]], Any]
 """`make(constant, terms)`: a size of its terms."""
@@ -51,8 +54,12 @@ def lowest(size: Any, make: Maker, steps: int = STEPS) -> int:
         return size
     best: int = max(_by_interval(size), _by_shift(size))
     if best < 0 and steps:
-        for atom in dict.fromkeys(a for m, _ in size.terms for a, _ in m if isinstance(a, Compound)):
+        atoms = dict.fromkeys(a for m, _ in size.terms for a, _ in m if isinstance(a, Compound))
+        steps = min(steps, int(math.log(WAYS, max(2, len(atoms)))))
+        for atom in atoms if steps else ():
             best = max(best, _behind(size, atom, make, steps - 1))
+            if best >= 0:
+                break
     return best
 
 
@@ -123,7 +130,9 @@ def _behind(size: Any, atom: Compound, make: Maker, steps: int) -> int:
             return -BEYOND
         return max(lowest(rest + factor * a, make, steps) for a in atom.args)
     whole, by = atom.args
-    if atom.op != "floordiv" or not isinstance(by, int):
+    if atom.op == "mod":  # from 0 to the divisor, without that
+        return lowest(rest if grows else rest + factor * (by - 1), make, steps)
+    if not isinstance(by, int):
         return -BEYOND
     bound = whole - by + 1 if grows else whole
     return -(-lowest(rest * by + factor * bound, make, steps) // by)
