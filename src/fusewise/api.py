@@ -178,7 +178,10 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     if kept is not None:
         kept.executable.limit_memory(chosen.memory_limit)
         _tell(kept.notes["summary"], chosen)
-        planned = partial(_planned_anew, model, chosen, decisions, warn)
+
+        def planned() -> tuple[Graph, Trace]:
+            return _planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions
+
         return opened(kept, planned, begin, partial(_without_declared, partial(_bound, model, chosen), chosen))
     from fusewise.hosting import summary_of
     from fusewise.runtime import executable
@@ -191,7 +194,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     with Helpers() as helpers, Resident() as resident, nullcontext() if chosen.tune else uncollected():
         bound = _bound(model, chosen)
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
-        resident.start(0 if bound.symbols else expected_bytes(bound))
+        resident.start(expected_bytes(bound))
         try:
             graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
         except Exception as error:
@@ -293,11 +296,6 @@ def _tell(summary: Mapping[str, Any], options: Options) -> None:
     """Warn of a host step that takes most of a run."""
     if summary["slow_host"]:
         options.warn(summary["slow_host"])
-
-
-def _planned_anew(model: Source, options: Options, trace: Trace, warn: Callable[[str], None]) -> tuple[Graph, Trace]:
-    """The graph and the decisions of a model whose code was kept from before."""
-    return _planned(_bound(model, options), options, trace, warn)[0], trace
 
 
 def _without_declared(bound: Callable[[], Graph], options: Options) -> Model:
@@ -455,7 +453,7 @@ def bench(
     threads = worker_count(chosen.threads)
     progress("loading", 0.0)
     source = _built(model)
-    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols, values=chosen.values, free=bool(sizes))
+    graph = _bound(source, chosen) if sizes else sized_at(_bound(source, chosen), {})
     source = graph if chosen.values else source
     if chosen.tune:
         compile(graph, chosen, progress=progress)
@@ -483,6 +481,9 @@ def profile(
 
     compiled = compile(model, options, **settings)
     feeds, limits = compiled.random_inputs(seed), machine_limits(compiled.executable.workers)
+    if compiled.summary["symbols"]:  # looked at for the sizes to plan for
+        shapes = {name: array.shape for name, array in feeds.items()}
+        compiled = compile(model, options, **settings | {"shapes": shapes, "symbols": {}})
     return roofline.profile(compiled.executable, feeds, limits, runs)
 
 

@@ -50,6 +50,8 @@ def sized_at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """A graph of free dimensions for these sizes by name, and for those to plan for of all others. `UsageError` for other names,
     and for sizes that cannot be."""
     names = [symbol.name for symbol in graph.symbols]
+    if not names and not sizes:
+        return graph
     for name, size in sizes.items():
         if name not in names:
             raise UsageError(f"a size is given for dimension {name!r}; free are {', '.join(names) or 'none'}")

@@ -222,7 +222,7 @@ def _executable(
     if contents.program.symbols:
         from fusewise.runtime.plans import Plans
 
-        return Executable(contents, Plans(contents, library, workers, parts), figures)
+        return Executable(contents, Plans(contents, library, workers, resident, parts), figures)
     return Executable(contents, run_plan_of(contents, library, workers, resident, parts), figures)
 
 

@@ -1,7 +1,7 @@
 """One program for all sizes, made ready for those of a run: a plan for each new tuple of shapes, kept while it comes back.
 
-All plans share one arena, which grows to what the largest needs; plans for a smaller one are then forgotten. A checked build has
-memory of its own for each plan, between guards, so it keeps one.
+All plans share one arena, at first as large as was planned for. It grows to what the largest needs, and plans for a smaller one are
+forgotten then. A checked build has memory of its own for each plan, between guards, so it keeps one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fusewise.runtime.arena import aligned_block
 from fusewise.runtime.host import planned_limit
 from fusewise.runtime.jit import Library
 from fusewise.runtime.plan_maker import PlanMaker
+from fusewise.runtime.resident import Resident
 from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
 from fusewise.runtime.sizes import SymbolReader, told
 
@@ -38,7 +39,12 @@ class Plans:
     """The plans of a program with symbols. Used by one thread at a time."""
 
     def __init__(
-        self, contents: Contents, library: Library, workers: int, host: Callable[[Program], HostMaker]
+        self,
+        contents: Contents,
+        library: Library,
+        workers: int,
+        resident: Resident | None,
+        host: Callable[[Program], HostMaker],
     ) -> None:
         program = self._program = contents.program
         self._contents, self._library, self._workers, self._host = contents, library, workers, host
@@ -46,7 +52,7 @@ class Plans:
         self._maker = PlanMaker(contents, library, workers, host)
         self._limit = planned_limit()
         self._constants = 0
-        self._arena = aligned_block(0)
+        self._arena = aligned_block(0) if resident is None else resident.take(program.arena_bytes)
         self._known: dict[Shapes, RunPlan] = {}
         self._kept = 1 if program.is_checked else _KEPT
         self.made = 0
