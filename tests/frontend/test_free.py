@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
@@ -182,3 +183,44 @@ def test_an_output_in_terms_of_sizes_is_computed() -> None:
     verify(graph)
     assert [node.op for node in graph.nodes] == ["Mul"] and graph.types[n] == TensorType(INT64, (2,))
     assert isinstance(graph.constants[graph.nodes[0].inputs[0]], SizesConstant)
+
+
+_HEADER = '<ir_version: 8, opset_import: ["": 17]> g '
+
+BODIES = {
+    "float32[N,S] float32[N,S]": """(float[N,S] x) => (float[N,S] y, float[M,S] z) {
+        c = Constant<value = bool {1}>()  h = Shape(x)  i0 = Constant<value = int64 {0}>()  k = Gather(h, i0)
+        y, z = Loop(k, c, x) <body = b (int64 i, bool ci, float[P,Q] v) => (bool co, float[P,Q] o, float[Q] s) {
+            co = Identity(ci)  o = Add(v, x)  s = Gather(x, i) }> }""",
+    "float32[N] float32[T,N]": """(float[N] h, float[T,N] x) => (float[N] y, float[T,N] z) {
+        y, z = Scan<num_scan_inputs=1, body = b (float[P] a, float[P] e) => (float[P] o, float[P] s) {
+            o = Add(a, e)  s = Relu(o) }>(h, x) }""",
+    "float32[N,S]": """(float[N,1,S] x) => (float[N,S] y) {
+        h = Shape(x)  i1 = Constant<value = int64 {1}>()  k = Gather(h, i1)  c = Equal(k, i1)  a = Constant<value = int64[1] {1}>()
+        y = If(c) <then_branch = a () => (float[N,S] o) { o = Squeeze(x, a) },
+            else_branch = b () => (float[N,S] p) { p = Identity(x) }> }""",
+    "float32[A]": """(float[B,A] x) => (float[K] y) {
+        a = Constant<value = float {0.0}>()  o = Constant<value = float {1.0}>()  h = Shape<start=1>(x)
+        q = Squeeze(h)  f = Cast<to=1>(q)  y = Range(a, f, o) }""",
+    "float32[B,3,2*H,(W//2)]": """(float[B,3,H,W] x) => (float[B,3,P,Q] y) {
+        s = Shape<end=2>(x)  h = Shape<start=2>(x)  f = Cast<to=1>(h)  c = Constant<value=float[2] {2.0, 0.5}>()
+        m = Mul(f, c)  l = Floor(m)  i = Cast<to=7>(l)  t = Concat<axis=0>(s, i)  y = Resize<mode="nearest">(x, , , t) }""",
+    "float32[B,A]": """(float[B,A] x) => (float[P,Q] y) {
+        s = Shape(x)  n = Neg(s)  y = Slice(x, n, s) }""",
+}
+
+
+@pytest.mark.parametrize("types", BODIES)
+def test_bodies_and_arithmetic_in_floats(types: str) -> None:
+    graph = bind(load(onnx.parser.parse_model(_HEADER + BODIES[types])), free=True)
+    assert " ".join(str(graph.types[name]) for name in graph.outputs) == types and not graph.checks
+
+
+def test_rolling_by_a_remainder_keeps_the_size() -> None:
+    b = GraphBuilder()
+    x, zero, far = b.input("x", ("H", 3)), b.constant(i64(0)), b.constant(i64(2**31 - 1))
+    by = b.op("Mod", b.constant(i64(-2)), b.op("Slice", b.op("Shape", x), *map(b.constant, (i64(0), i64(1)))))
+    graph = bind(
+        b.finish(b.op("Concat", b.op("Slice", x, by, far, zero), b.op("Slice", x, zero, by, zero), axis=0)), free=True
+    )
+    assert _output(graph) == "float32[H,3]" and graph.symbols[0].low == 1

@@ -162,7 +162,7 @@ def _rounds(node: Node, body: Subgraph, walk: Walk) -> Dim:
     if isinstance(found, Size):
         rounds: int = greatest(0, found)
         return rounds
-    return None if found is None else max(0, int(found))
+    return max(0, int(found)) if isinstance(found, int | float) else None
 
 
 def _check_count(node: Node, kinds: Kinds) -> None:

@@ -108,9 +108,13 @@ def sliced_extent(case: Operands, extent: int, start: int, end: int, step: int) 
 
 def _from_front(case: Operands, bound: int, extent: int) -> int:
     if known_below(bound, 0):
-        return bound if bound <= -_TO_THE_END else bound + extent
-    if not known_below(-1, bound):
-        case.at_least(bound, 0, "a bound of a slice that is taken to count from the front")
+        return bound if not isinstance(bound, Size) and bound <= -_TO_THE_END else bound + extent
+    if known_below(-1, bound):
+        return bound
+    if known_below(bound, 1):  # -n is meant to count from the end, which 0 would not
+        case.at_least(-bound, 1, "a bound of a slice that counts from the end, without its sign,")
+        return bound + extent
+    case.at_least(bound, 0, "a bound of a slice that is taken to count from the front")
     return bound
 
 

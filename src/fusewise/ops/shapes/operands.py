@@ -72,7 +72,7 @@ class Operands:
         found = self.values[i] if i < len(self.values) else None
         if found is None:
             raise Unknown
-        items = found.reshape(-1).tolist()
+        items = [int(n) if isinstance(n, float) and n.is_integer() else n for n in found.reshape(-1).tolist()]
         if not all(isinstance(item, int | Size) for item in items):
             raise Unknown
         return items
