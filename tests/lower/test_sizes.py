@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusewise.ir.deciding import at_hint, deciding
-from fusewise.ir.size import Symbol, evaluate, size_of
+from fusewise.ir.size import Symbol, evaluate, greatest, size_of
 from fusewise.lower.extents import Positive, common_factors, exact
 from fusewise.lower.index import Simplifier
 from fusewise.ops.expr import Expr, index, walk
@@ -50,6 +50,10 @@ def test_an_index_space_that_is_entered_has_elements() -> None:
     assert Positive((rest,)).at_most(6, SEQUENCE)
     assert Positive((BATCH * SEQUENCE,)).at_most(1, SEQUENCE)
     assert not Positive((BATCH + SEQUENCE,)).at_most(1, SEQUENCE)
+    part = greatest(0, SEQUENCE - BATCH)  # of which it follows that the sequence is longer than the batch
+    assert Positive((part,)).at_most(part + BATCH, SEQUENCE) and not Positive(()).at_most(part + BATCH, SEQUENCE)
+    negative = ((SEQUENCE - 9) // 2) * ((BATCH - 9) // 2)  # or both factors are
+    assert not Positive((negative,)).at_most(11, SEQUENCE)
 
 
 def test_factors_are_common_to_terms_and_divisor() -> None:

@@ -394,6 +394,9 @@ def _small_quotient(rest: int, by: int) -> Any:
         if factor > 1:
             parts = [(m, c // factor) for m, c in rest.terms]
             return quotient(_made(rest.constant // factor, parts), by // factor)
+    lone = lone_atom(rest.constant, rest.terms) if isinstance(rest, Size) else None
+    if isinstance(lone, Compound) and lone.op in ("min", "max") and not isinstance(by, Size):
+        return _extremum(lone.op, tuple(quotient(a, by) for a in lone.args))
     inner = lone_quotient(rest.constant, rest.terms) if isinstance(rest, Size) else None
     if inner is not None:
         first, second = inner.args

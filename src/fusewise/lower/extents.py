@@ -77,6 +77,7 @@ class Positive:
     extents: tuple[int, ...]
     _raised: dict[str, int] = field(default_factory=dict)
     _lowest: dict[str, int] = field(default_factory=dict)
+    _same: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = [extent for extent in self.extents if isinstance(extent, Size)]
@@ -100,7 +101,24 @@ class Positive:
         """Is the one never above the other? What is not proved is no."""
         if known_below(a, b + 1):
             return True
-        return bool(self._raised) and known_below(substitute(a, self._raised), substitute(b, self._raised) + 1)
+        if not self._raised and not self._same:
+            return False
+        return known_below(self._here(a), self._here(b) + 1)
+
+    def _here(self, size: int) -> int:
+        """A size in terms of symbols that are no less than they must be, and of what maxima must be."""
+        if not isinstance(size, Size):
+            return size
+        if self._same:
+            total: int = size.constant
+            for monomial, coefficient in size.terms:
+                term: int = coefficient
+                for atom, power in monomial:
+                    found = self._same.get(str(atom)) if isinstance(atom, Compound) else None
+                    term = term * (Size(0, ((((atom, 1),), 1),)) if found is None else found) ** power
+                total = total + term
+            size = total
+        return substitute(size, self._raised)
 
     def _require(self, size: int, least: int) -> None:
         """Find what symbols are at least, since a size is."""
@@ -110,7 +128,7 @@ class Positive:
         least = -((size.constant - least) // coefficient)
         if len(monomial) > 1 or monomial[0][1] > 1:
             least = min(least, 1)  # every factor is that, since none is negative
-            if any(isinstance(atom, Symbol) and atom.low < 0 for atom, _ in monomial):
+            if not all(known_below(-1, Size(0, ((((atom, 1),), 1),))) for atom, _ in monomial):
                 return
         for atom, _ in monomial:
             if isinstance(atom, Symbol):
@@ -125,6 +143,7 @@ class Positive:
         elif atom.op == "max":
             large = [one for one in atom.args if not known_below(one, least)]
             if len(large) == 1:
+                self._same[str(atom)] = large[0]
                 self._require(large[0], least)
         elif atom.op == "floordiv" and type(atom.args[1]) is int:
             self._require(atom.args[0], least * atom.args[1])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import partial
 
-from fusewise.ir.deciding import hint
+from fusewise.ir.deciding import hint, known_equal
 from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
@@ -312,7 +312,7 @@ class _Lowering:
 
     def _view(self, value: str, storage: Storage) -> BufferView:
         itemsize = self.graph.tensor(value).dtype.itemsize
-        aligned = storage.root not in self.graph.inputs and storage.offset * itemsize % 64 == 0
+        aligned = storage.root not in self.graph.inputs and known_equal(storage.offset * itemsize % 64, 0)
         return BufferView(storage.strides, 64 if aligned else itemsize)
 
     def _place(self, value: str) -> tuple[str, int]:
