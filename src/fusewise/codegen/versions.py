@@ -78,7 +78,7 @@ class Versions:
     target: Target
     trace: Trace
     hints: Hints
-    _known: dict[str, tuple[tuple[_Version, ...], str]]
+    _known: dict[str, tuple[Task, tuple[_Version, ...], str]]
 
     def of(self, work: TaskWork) -> TaskDraft:
         """A step and its versions; those of its definition without an anchor where no kernel for that does for all sizes."""
@@ -92,10 +92,11 @@ class Versions:
 
     def _drafts(self, work: TaskWork) -> tuple[list[TaskDraft], str]:
         """The versions of a task, and why there are not enough of them, if so."""
-        task = _nonempty(work.bound.task)
-        if task.key not in self._known:
-            self._known[task.key] = self._found(task, work)
-        versions, refused = self._known[task.key]
+        key = work.bound.task.key
+        if key not in self._known:
+            task = _nonempty(work.bound.task)
+            self._known[key] = task, *self._found(task, work)
+        task, versions, refused = self._known[key]
         same = replace(work, bound=replace(work.bound, task=task))
         return [TaskDraft(same, one.way, one.arguments, code=one.code) for one in versions], refused
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -116,7 +117,11 @@ class Size(_Base):
         right = _number(other)
         if right is None:
             return NotImplemented
-        return _product(self, right)
+        if isinstance(right, Size):
+            return _product(self, right)
+        if right in (0, 1):
+            return self if right else 0
+        return Size(self.constant * right, tuple([(m, c * right) for m, c in self.terms]))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -327,6 +332,7 @@ def _sum(terms: list[tuple[Monomial, int]]) -> Any:
     return _made(sum(c for m, c in terms if not m), [term for term in terms if term[0]])
 
 
+@lru_cache(maxsize=4096)
 def _product(left: int, right: int) -> Any:
     return _sum([(times(m, n), c * d) for m, c in _all_terms(left) for n, d in _all_terms(right)])
 
