@@ -125,13 +125,13 @@ def optimize(
     if settings:
         from fusewise.optimizing import optimized
 
-        graph = load(model, shapes=shapes, symbols=symbols, values=values)
+        graph = load(model, shapes=shapes, symbols=symbols, values=values, free="search" not in settings)
         return optimized(graph, passes=passes, exact=exact, trace=trace, **settings).graph
     from fusewise.codegen.legalize import passes_for
     from fusewise.passes.pipeline import PORTABLE, run
 
     chosen = passes_for(None, PORTABLE if passes is True else passes)
-    return run(load(model, shapes=shapes, symbols=symbols, values=values), chosen, trace, exact=exact)
+    return run(load(model, shapes=shapes, symbols=symbols, values=values, free=True), chosen, trace, exact=exact)
 
 
 @within_memory("the model is written")
@@ -334,7 +334,7 @@ def inspect(
     """
     from fusewise.inspecting import inspected
 
-    return inspected(load(model, shapes=shapes, symbols=symbols, values=values), fusion, groups, why, tree)
+    return inspected(load(model, shapes=shapes, symbols=symbols, values=values, free=True), fusion, groups, why, tree)
 
 
 @within_memory("a plan is made")

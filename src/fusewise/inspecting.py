@@ -7,11 +7,14 @@ from typing import Any
 from fusewise.bench.describe import description
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.legalize import passes_for
+from fusewise.frontend.given import sized_at
 from fusewise.fusion import describe
 from fusewise.fusion.plan import Plan, plan
 from fusewise.fusion.tree import data_flow_tree, group_named
 from fusewise.hosting import described
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph
+from fusewise.ir.size import size_of
 from fusewise.lower.program import NativeStep, Program
 from fusewise.lower.task import Task
 from fusewise.lower.work import HostWork, TaskWork, lower_partition
@@ -24,8 +27,8 @@ __all__ = ["inspected"]
 
 
 def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: str | int | None) -> dict[str, Any]:
-    """The data of `api.inspect` for a graph whose dimensions are known."""
-    trace = Trace()
+    """The data of `api.inspect`; of a graph with free dimensions for the sizes to plan for, which are its `symbols`."""
+    free, graph, trace = graph, sized_at(graph, {}), Trace()
     clean = run(run(graph, passes_for(host_target()), trace), DEFINED, trace)
     fused = plan(clean, trace, fusion)
     told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
@@ -37,6 +40,9 @@ def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: st
         told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
     return {
         **description(graph),
+        "inputs": {name: str(free.types[name]) for name in free.inputs},
+        "outputs": {name: str(free.types[name]) for name in free.outputs},
+        "symbols": {symbol.name: hint(size_of(symbol)) for symbol in free.symbols},
         "nodes_compiled": len(clean.nodes),
         "native_nodes": len(clean.nodes) - len(host),
         "host_nodes": len(host),

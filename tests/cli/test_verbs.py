@@ -296,9 +296,17 @@ def test_shapes_and_symbols_of_a_free_model(fusewise, write):
     assert json.loads(fusewise("compile", path, "--json").out)["symbols"] == ["batch", "width"]
     for wrong in ("width=9..3", "width=2..64,1", "height=3", "width=", "width=1,2"):
         assert fusewise("run", path, "--symbol", wrong).status == 2
-    ended = fusewise("inspect", path)
-    assert ended.status == 2
-    assert "width" in ended.sentence
+    found = json.loads(fusewise("inspect", path, "--json").out)
+    assert found["symbols"] == {"batch": 1, "width": 128}
+    assert found["inputs"] == {"x": "float32[batch,width]"}
+    timed = json.loads(
+        fusewise("bench", path, "--no-weigh", "--runs", "2", "--seconds", "0", "--symbol", "width=3,5", "--json").out
+    )
+    assert [row["symbols"] for row in timed["sizes"]] == [{"width": 3}, {"width": 5}]
+    assert all(row["max_rel_error"] == 0 for row in timed["sizes"])
+    assert (
+        "width=5" in fusewise("bench", path, "--no-weigh", "--runs", "2", "--seconds", "0", "--symbol", "width=3,5").out
+    )
     limited = fusewise("run", path, "--symbol", "width=1..4096,4096", "--memory-limit", "4000")
     assert limited.status == 5
     assert "batch=1, width=4096" in limited.sentence

@@ -130,6 +130,7 @@ def _whole(found: Mapping[str, Any]) -> None:
             ("opset", str(found["opset"])),
             *(("input", f"{name}: {kind}") for name, kind in found["inputs"].items()),
             *(("output", f"{name}: {kind}") for name, kind in found["outputs"].items()),
+            *(("free, planned for", f"{name}={size}") for name, size in found["symbols"].items()),
             *(("function that nothing calls", name) for name in found["unused_functions"]),
             ("parameters", count(found["parameters"])),
             ("multiply-accumulates", count(found["macs"])),

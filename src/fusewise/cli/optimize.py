@@ -142,7 +142,10 @@ def optimize(
             raise UsageError(f"{path.name!r} should end in {ending}")
     with progress() as report:
         trace = Trace(disabled=frozenset(disable or ()))
-        loaded = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol), values=values_of(value))
+        stays_free = search == "none" and pipeline is None  # a search and a pipeline weigh by sizes
+        loaded = api.load(
+            model, shapes=shapes_of(shape), symbols=symbols_of(symbol), values=values_of(value), free=stays_free
+        )
         before = Before.run(pipeline, loaded, trace, exact)
         found = optimized(
             before.graph,
