@@ -87,7 +87,7 @@ def choices(planes: Planes, target: Target) -> tuple[WinogradChoice, ...]:
             spent = _in_registers(planes, form, -(-tiles // (rows * per_strip)), products, target)
             found.append(WinogradChoice(form, "registers", spent, rows, per_strip, short=short))
         found.append(WinogradChoice(form, "memory", _cycles(planes, form, target)))
-        if tiles and _has_lines(planes, form, target):
+        if tiles and not planes.free and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
     odd, even = (1.0 if _loads_dear(target) else figures.margin), 1.0
     if planes.is_phased:

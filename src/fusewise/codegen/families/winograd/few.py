@@ -79,7 +79,9 @@ def emit_few_products(
 def _is_long(f: Function, plan: WinogradPlan, tile: Int) -> tuple[Value | None, Value | None]:
     """Whether any tile of the register tile that begins with `tile` has a value at the last finite point of rows, and of columns;
     None where all have, or there is but one."""
-    regions = plan.grid.regions if plan.steps > 1 else ()
+    regions = plan.grid.regions
+    if len(regions) <= 1 or plan.steps <= 1:
+        return None, None
 
     def along(axis: int) -> Value | None:
         long = [region for region in regions if not region.short[axis]]

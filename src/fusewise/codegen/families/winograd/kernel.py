@@ -52,6 +52,7 @@ from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, InstructionSet, Target
+from fusewise.ir.deciding import known_one, known_zero
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import RefusalReason, Task
 
@@ -72,20 +73,20 @@ def understand(task: Task, instructions: InstructionSet) -> Planes | RefusalReas
         return RefusalReason("Winograd convolution is in float32", shape.dtype.name)
     if shape.computed is not None:
         return RefusalReason("operand is computed on the way in", "0")
-    if shape.is_free:
-        return RefusalReason("sizes are not known")
     planes = planes_of(shape)
     if planes is None:
         return RefusalReason(
             "not an ungrouped convolution with 3 or 5 taps a side, or 1 beside 3, 5 or 7; "
             "or of stride 2 with 3 taps a side, or 5 or 7 beside 1, of many channels, or 5 or 7 a side of few"
         )
+    if planes.free and (planes.is_staged or max(planes.rows.dilation, planes.columns.dilation) > 1):
+        return RefusalReason("inputs set side by side, or lattices, of sizes that are not known")
     reason = _unstageable(planes, instructions) if planes.is_staged else _unsuitable(planes, instructions)
     if reason is not None:
         return reason
     if shape.outputs < instructions.lanes:
         return RefusalReason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
-    if 0 in (shape.batch, *(axis.out for axis in shape.spatial)):
+    if any(map(known_zero, (shape.batch, *(axis.out for axis in shape.spatial)))):
         return RefusalReason("no outputs")
     return planes
 
@@ -93,7 +94,7 @@ def understand(task: Task, instructions: InstructionSet) -> Planes | RefusalReas
 def _unsuitable(planes: Planes, instructions: InstructionSet) -> RefusalReason | None:
     """Why inputs cannot be transformed from where they are."""
     shape = planes.shape
-    if shape.data.strides[1] != 1:
+    if not known_one(shape.data.strides[1]):
         return RefusalReason("input channels are not side by side")
     if shape.inputs < max(LEAST_CHANNELS, instructions.lanes):
         return RefusalReason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")

@@ -42,7 +42,8 @@ class Planes:
     """A convolution in `rows` and `columns` of stride 1 or 2, or of stride 1 and any dilation; `slices` are as they like.
     `strides` are those of the data's axes.
 
-    `order` says which spatial axes of the convolution these are, the slices left out where there are two.
+    `order` says which spatial axes of the convolution these are, the slices left out where there are two. `free`: sizes are not
+    known, also where schedules are made for some; all tiles are then of one size, and each output is looked at whether it exists.
     """
 
     shape: Convolution
@@ -51,6 +52,7 @@ class Planes:
     columns: Spatial
     strides: tuple[int, int, int]
     order: tuple[int, ...]
+    free: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ class Planes:
     def grid(self, form: PlaneForm, trimmed: bool = True) -> Grid:
         """Its tiles; `trimmed`, the last ones of an axis may be shorter. The rows of a stage are those of one row of tiles."""
         rows, columns = (
-            AxisTiling(axis, scheme.tile, trimmed and not self.is_staged and scheme.shorter is not None)
+            AxisTiling(axis, scheme.tile, trimmed and not (self.free or self.is_staged) and scheme.shorter is not None)
             for axis, scheme in ((self.rows, form.rows), (self.columns, form.columns))
         )
         return Grid(self.shape.batch, self.slices.out, rows, columns)
@@ -142,7 +144,7 @@ def planes_of(shape: Convolution) -> Planes | None:
     found = sorted((axis.kernel, axis.stride) for axis in (rows, columns))
     if found not in _known(shape.inputs >= MANY_CHANNELS):
         return None
-    return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]), order)
+    return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]), order, shape.is_free)
 
 
 def _known(many: bool) -> list[list[tuple[int, int]]]:
@@ -220,6 +222,8 @@ class WinogradPlan:
     def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
         whole = self.planes.grid(self.form)
+        if self.planes.free:
+            return whole
         trims = self.schedule.short or not self.in_registers or whole.tiles <= self.tile.rows
         return whole if trims else self.planes.grid(self.form, False)
 
@@ -251,7 +255,7 @@ class WinogradPlan:
     @property
     def weights(self) -> list[tuple[int, int]]:
         """Numbers of strips one after the other, and the work of each of them: the positions that its register tiles take."""
-        if not self.in_registers or self.strips == 1:
+        if not self.in_registers or self.planes.free or self.strips == 1:
             return [(self.strips, 1)]
         rows, columns = self.form
         each = [0] * self.strips
@@ -386,6 +390,8 @@ def _spread(elements: int) -> int:
 def plan_of(planes: Planes, schedule: WinogradSchedule) -> WinogradPlan:
     """The sizes that a schedule gives a convolution."""
     form = next(form for form in planes.forms if form.tile == schedule.outputs)
+    if planes.free:
+        return WinogradPlan(planes, form, schedule)
     tiles = planes.grid(form).tiles
     tile = replace(schedule.tile, rows=min(schedule.tile.rows, tiles))
     in_memory = schedule.filters == "memory"

@@ -24,6 +24,7 @@ from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.winograd.transform import WinogradScheme
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.ir.deciding import known_below, known_zero
 from fusewise.records import record
 
 __all__ = ["AxisTiling", "Grid", "Short", "TilePlace", "TileRegion", "for_scheme", "unless_missing"]
@@ -48,7 +49,7 @@ class AxisTiling:
     @property
     def lattices(self) -> int:
         """Lattices that have outputs."""
-        return max(1, min(self.axis.dilation, self.axis.out))
+        return 1 if self.axis.dilation == 1 else max(1, min(self.axis.dilation, self.axis.out))
 
     @property
     def each(self) -> int:
@@ -62,8 +63,10 @@ class AxisTiling:
     @property
     def short(self) -> int:
         """Tiles that are one output shorter: the last ones. If all had to be, a scheme of that length is the one to take."""
+        if not self.trimmed or self.lattices > 1:
+            return 0
         missing = self.count * self.size - self.axis.out
-        return missing if self.trimmed and self.lattices == 1 and missing < self.count else 0
+        return missing if missing < self.count else 0
 
     def first(self, f: Function, number: Int) -> Int:
         """The first output of a tile; the next one is a dilation further."""
@@ -76,7 +79,7 @@ class AxisTiling:
 
     def lacks(self, place: int) -> bool:
         """Is there a tile without its output number `place` that is not a short one?"""
-        return not self.short and (self.each - 1) * self.size + place >= self.axis.out // self.lattices
+        return not self.short and not known_below((self.each - 1) * self.size + place, self.axis.out // self.lattices)
 
 
 class TileRegion(NamedTuple):
@@ -127,7 +130,7 @@ class Grid:
             first = (long_rows if short[0] else 0, long_columns if short[1] else 0)
             counts = (sides[0][short[0]], sides[1][short[1]])
             begin = found[-1].end if found else 0
-            if math.prod(counts):
+            if not known_zero(math.prod(counts)):
                 found.append(
                     TileRegion(short, first, counts, begin, begin + self.batch * self.slices * math.prod(counts))
                 )
