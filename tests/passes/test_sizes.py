@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.passes.conftest import answers, feeds_of
 from tests.passes.random_graphs import random_graph
 
 from fusewise.codegen.legalize import for_native
+from fusewise.errors import UnsupportedModel
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import load
@@ -25,6 +27,7 @@ from fusewise.ir.verify import verify
 from fusewise.lower.interpret import interpret_lowered
 from fusewise.lower.work import HostWork, Lowered, lower_partition
 from fusewise.ops.build import GraphBuilder
+from fusewise.passes.gradient.first_order import with_gradients
 from fusewise.passes.pipeline import run
 from fusewise.trace import Trace
 
@@ -117,3 +120,29 @@ def test_a_rule_that_needs_numbers_is_left_out(parse: Any) -> None:
     after = run(graph, trace=trace)
     verify(after)
     same_at(graph, after, {"n": 2, "m": 3, "k": 4})
+
+
+MEAN_OF_PRODUCT = """
+input x: float32[2,3,4]
+constant w: float32[4,5] = #w
+h = MatMul(x, w)
+y = ReduceMean(h)
+return y
+"""
+
+
+def test_gradients_of_free_dimensions_are_those_of_numbers(parse: Any) -> None:
+    static = parse(MEAN_OF_PRODUCT)
+    found = with_gradients(freed(static, x=("n", "m", 4)), by=("x",))
+    same_at(found, found, {"n": 2, "m": 3})
+    for a, b in zip(
+        *(answers(g, feeds_of(static)) for g in (at_sizes(found, {"n": 2, "m": 3}), with_gradients(static))),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_depend_on_numbers_say_so(parse: Any) -> None:
+    graph = parse("input x: float32[1,3,8,8]\nconstant w: float32[4,3,3,3] = #w\ny = Conv(x, w) {strides=[2, 2]}\nreturn y")
+    with pytest.raises(UnsupportedModel, match="give some to n, h"):
+        with_gradients(freed(graph, x=("n", 3, "h", 8)), by=("x",))

@@ -18,6 +18,7 @@ from fusewise.errors import UnsupportedModel
 from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import BOOL, DType
 from fusewise.ir.graph import Constant, Node, attributes_of, integer_array
+from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import Call
 from fusewise.passes.edit import Edit, may_be_empty
@@ -146,7 +147,7 @@ class Notation:
 
     def constant(self, array: np.ndarray) -> TensorValue:
         """A constant; equal ones are one."""
-        contents = tuple(map(str, array.tolist())) if array.dtype == object else array.tobytes()
+        contents = tuple(map(str, array.reshape(-1).tolist())) if array.dtype == object else array.tobytes()
         key = (array.dtype.str, array.shape, contents)
         if key not in self._constants:
             self._constants[key] = self.value(self.edit.constant(array, f"{self.stem}_number"))
@@ -215,4 +216,7 @@ class Notation:
         if isinstance(operand, int | float):
             assert like is not None, "a number has the type of a value beside it"
             return self.number(operand, like)
+        if isinstance(operand, Size):
+            assert like is not None, "a size has the type of a value beside it"
+            return self.cast(self.constant(integer_array([operand]).reshape(())), like)
         return self.constant(integer_array(operand))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from fusewise.errors import UnsupportedModel, UsageError
+from fusewise.errors import InvalidModel, UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.size import SizeNeeded, Undecided
 from fusewise.ir.types import TensorType
 from fusewise.passes.canonical_ops import LOWEST_OPSET
 from fusewise.passes.edit import Edit
@@ -58,8 +59,18 @@ def with_gradients(graph: Graph, of: Sequence[str] | None = None, by: Sequence[s
 
     `of` are floating outputs (None: all), `by` floating values: inputs, constants or results of nodes (None: all inputs). Where O
     does not depend on V the slope is zeros. Raises `UsageError` for a name that is no such value, and `UnsupportedModel` for an
-    operator on the way that has no rule, or a value whose shape is not known.
+    operator on the way that has no rule, or a value whose shape is not known, or not as a number where the rule wants one.
     """
+    try:
+        return _with_gradients(graph, of, by)
+    except (SizeNeeded, Undecided, InvalidModel) as error:
+        free = ", ".join(symbol.name for symbol in graph.symbols)
+        if not free:
+            raise
+        raise UnsupportedModel(f"these gradients depend on numbers for sizes: give some to {free}") from error
+
+
+def _with_gradients(graph: Graph, of: Sequence[str] | None, by: Sequence[str] | None) -> Graph:
     if graph.opset < LOWEST_OPSET:
         raise UnsupportedModel(f"gradients are written in opset {LOWEST_OPSET}, and the graph is in {graph.opset}")
     chosen_of = _checked(graph, of, _floats(graph, graph.outputs), "output")
