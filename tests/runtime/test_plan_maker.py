@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewise
-from fusewise.errors import InvalidData, UsageError
+from fusewise.errors import InvalidData, ResourceLimit, UsageError
 
 value = helper.make_tensor_value_info
 
@@ -101,6 +101,15 @@ def test_what_is_wrong_with_data_is_told_and_nothing_is_lost() -> None:
         UsageError, match="dimension 'columns' is 3 in axis 1 of input 'ids' and 4 in axis 0 of input 'bias'"
     ):
         model.run(None, wrong)
+    assert model.run(None, feeds_of(2, 3))[0].shape == (2, 3, 6)
+
+
+def test_sizes_beyond_what_there_is_are_refused_before_anything_is_copied() -> None:
+    model = fusewise.compile(rows(), cache=False)
+    for n, m in ((1 << 30, 1 << 20), (1 << 24, 1 << 12)):
+        huge = np.broadcast_to(np.int64(0), (n, m))
+        with pytest.raises(ResourceLimit, match="copy of input 'ids'|rows="):
+            model.run(None, {"ids": huge, "bias": np.broadcast_to(np.float32(0), (m, 6))})
     assert model.run(None, feeds_of(2, 3))[0].shape == (2, 3, 6)
 
 

@@ -15,6 +15,7 @@ from fusewise.ir.dtypes import dtype_of
 from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.lower.program import Port
 from fusewise.records import record
+from fusewise.runtime.host import check_memory
 
 __all__ = ["Inputs", "PortInfo", "chosen_outputs", "port_info", "type_name"]
 
@@ -177,7 +178,13 @@ def _of_kind(where: str, kind: ValueType, value: Any) -> Any:
         raise UsageError(f"{where}: expected shape {_dims(shape)}, found {_dims(array.shape)}")
     if array.flags.c_contiguous and array.flags.aligned:
         return array
+    if array.nbytes > _WORTH_ASKING_BYTES:
+        check_memory(array.nbytes, f"a copy of {where}, which does not lie in memory as it is read,")
     return np.array(array, order="C", copy=True)
+
+
+_WORTH_ASKING_BYTES = 1 << 26
+"""Smaller arrays are there before the system has said how much memory there is."""
 
 
 def _lie_ready(values: list[Any], kind: ValueType) -> bool:
