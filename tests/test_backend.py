@@ -152,12 +152,13 @@ def test_run_model_and_is_compatible():
     assert not onnx_backend.is_compatible(broken)
 
 
-def test_a_free_shape_is_compiled_for_each_size_and_few_are_kept():
-    ready = onnx_backend.prepare(relu_of(["n", 2]), cache=False)
-    for n in (1, 3, 1, *range(4, 14)):
+@pytest.mark.parametrize("free", [True, False])
+def test_a_free_shape_is_compiled_once_or_for_each_size_of_which_few_are_kept(free):
+    ready = onnx_backend.prepare(relu_of(["n", 2]), cache=False, free=free)
+    for n in (2, 3, 1, *range(4, 14)):
         x = np.full((n, 2), -1.5, np.float32)
         assert ready.run([x])[0].shape == (n, 2)
-    assert len(ready._compiled) == onnx_backend.SPECIALISATIONS
+    assert len(ready._compiled) == (1 if free else onnx_backend.SPECIALISATIONS)
     with pytest.raises(UsageError, match="2 were given"):
         ready.run([x, x])
 

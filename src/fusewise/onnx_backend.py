@@ -1,14 +1,15 @@
 """Fusewise as an ONNX backend: `prepare`, `run_model`, `run_node`, `supports_device`, `is_compatible`.
 
-Inputs and outputs are positional. A model whose shapes are not stated is compiled for the shapes it is first run with, and
-again for other shapes; so is one with inputs whose contents decide shapes or axes, for their contents. The latest few compilations
-are kept.
+Inputs and outputs are positional. A model whose shapes are not stated is compiled once for all shapes; where that cannot be, for
+the shapes it is first run with, and again for other shapes. So is one with inputs whose contents decide shapes or axes, for their
+contents. The latest few compilations are kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -31,6 +32,10 @@ _MOST_CONTENTS = 64
 
 _Key = tuple[tuple[tuple[int, ...] | None, ...], tuple[tuple[str, bytes], ...]]
 """The shapes of the inputs whose shapes are not stated, and the contents of those that decide."""
+
+
+_ALL_SHAPES: tuple[tuple[int, ...] | None, ...] = ((-1,),)
+"""In place of the shapes of inputs where one compilation is for all."""
 
 
 class Representation(BackendRep):
@@ -74,6 +79,8 @@ class Representation(BackendRep):
         contents = {name: np.asarray(given[name]) for name in self.deciding if np.size(given[name]) <= _MOST_CONTENTS}
         contents = {name: array for name, array in contents.items() if self._fits(name, array)}
         with self._lock:
+            if not contents and any(shape is not None for shape in shapes) and self._for_all_shapes is not None:
+                shapes = _ALL_SHAPES
             key = shapes, tuple((name, array.tobytes()) for name, array in contents.items())
             found = self._compiled.get(key)
             if found is None and contents and self._contents[shapes] >= SPECIALISATIONS:  # they are data after all
@@ -89,6 +96,8 @@ class Representation(BackendRep):
             return found
 
     def _made(self, shapes: Sequence[tuple[int, ...] | None], contents: Mapping[str, np.ndarray]) -> api.Model:
+        if shapes == _ALL_SHAPES and self._for_all_shapes is not None:
+            return self._for_all_shapes
         inputs = self.graph.inputs
         stated = {inputs[k]: shape for k, shape in enumerate(shapes) if shape is not None}
         try:
@@ -97,6 +106,15 @@ class Representation(BackendRep):
             if not contents:
                 raise
         return api.compile(self.graph, self.options, shapes=stated)  # the run says what is wrong with the data
+
+    @cached_property
+    def _for_all_shapes(self) -> api.Model | None:
+        """The model compiled with free dimensions, where that can be."""
+        try:
+            found = api.compile(self.graph, self.options, warn=lambda sentence: None)
+        except FusewiseError:
+            return None
+        return found if found.summary["symbols"] else None
 
     def _fits(self, name: str, array: np.ndarray) -> bool:
         """Is it what the model wants of that input? What does not fit is told of when it is run."""

@@ -143,6 +143,8 @@ def test_gradients_of_free_dimensions_are_those_of_numbers(parse: Any) -> None:
 
 
 def test_gradients_that_depend_on_numbers_say_so(parse: Any) -> None:
-    graph = parse("input x: float32[1,3,8,8]\nconstant w: float32[4,3,3,3] = #w\ny = Conv(x, w) {strides=[2, 2]}\nreturn y")
+    graph = parse(
+        "input x: float32[1,3,8,8]\nconstant w: float32[4,3,3,3] = #w\ny = Conv(x, w) {strides=[2, 2]}\nreturn y"
+    )
     with pytest.raises(UnsupportedModel, match="give some to n, h"):
         with_gradients(freed(graph, x=("n", 3, "h", 8)), by=("x",))
