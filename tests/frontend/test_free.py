@@ -107,6 +107,15 @@ def test_names_that_are_sums_are_sums() -> None:
     assert isinstance(graph.tensor("y").dims[0], Size) and str(graph.types["y"]) == "float32[P + 2*S,3]"
 
 
+def test_names_that_sizes_could_be_mistaken_for_are_others() -> None:
+    b = GraphBuilder()
+    names: tuple[Dim, ...] = ("?0_1", "max(P, 3)", "5", "x_1", "a b", "P", None)
+    graph = bind(b.finish(b.op("Relu", b.input("x", (3, None))), b.op("Relu", b.input("y", names))), free=True)
+    found = [symbol.name for symbol in graph.symbols]
+    assert len(set(found)) == 8 and not any(set(name) & set("?(),") for name in found)
+    assert graph.tensor(graph.outputs[1]).dims == graph.tensor("y").dims
+
+
 def test_ranges_become_as_narrow_as_they_must_be() -> None:
     b = GraphBuilder()
     table, x = b.constant(np.ones((1, 512, 4), np.float32)), b.input("x", ("N", "S", 4))

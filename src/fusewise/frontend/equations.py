@@ -108,8 +108,11 @@ class Equations:
         found = {}
         for check in self.checks.values():
             relation, size = check.condition.relation, self.known(check.condition.size)
+            condition = Condition(relation, size)
+            if not isinstance(size, Size) and not condition.holds({}):
+                raise InvalidModel(check.sentence)
             if isinstance(size, Size) and not (relation == "nonnegative" and known_below(-1, size)):
-                found[relation, str(size)] = Check(Condition(relation, size), check.sentence)
+                found[relation, str(size)] = Check(condition, check.sentence)
         return tuple(found.values())
 
     # --- equality ---------------------------------------------------------------------------------------------------
@@ -117,7 +120,9 @@ class Equations:
     def _vanish(self, size: int, check: Check) -> None:
         """Have a size be 0."""
         assert isinstance(size, Size)
-        size = _primitive(size)
+        reduced = _primitive(size)
+        if not known_below(reduced, 0) and not known_below(0, reduced):  # else a factor of all terms has to be 0
+            size = reduced
         found = self._solved(size)
         if found is not None:
             self._give(*found, check)

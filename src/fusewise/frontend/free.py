@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -31,21 +32,34 @@ RANGES = "symbol_ranges"
 
 
 def with_names(graph: Graph) -> Graph:
-    """The graph with a name for every free dimension of its inputs."""
-    taken = {dim for name in graph.inputs for dim in _shape(graph, name) if isinstance(dim, str)}
+    """The graph with a name for every free dimension of its inputs; names that sizes could be mistaken for are others."""
+    names = {d: None for n in graph.inputs for d in getattr(graph.types[n], "shape", None) or () if isinstance(d, str)}
+    taken: dict[Any, str] = {}
     types = dict(graph.types)
     for name in graph.inputs:
         kind = graph.types[name]
-        if not isinstance(kind, TensorType) or kind.shape is None or None not in kind.shape:
+        if not isinstance(kind, TensorType) or kind.shape is None:
             continue
         dims: list[Dim] = []
         for axis, dim in enumerate(kind.shape):
-            while dim is None or (dim in taken and kind.shape[axis] is None):
-                dim = f"{name}_{axis}" if dim is None else f"{dim}_"
-            dims.append(dim)
-        taken.update(dim for dim in dims if isinstance(dim, str))
+            if isinstance(dim, str) and dim not in taken:
+                taken[dim] = _unlike(_plain(dim) if _parts(dim, names) is None else dim, taken)
+            elif dim is None:
+                taken[name, axis] = _unlike(_plain(f"{name}_{axis}"), taken)
+            dims.append(dim if isinstance(dim, int) else taken[dim or (name, axis)])
         types[name] = TensorType(kind.dtype, tuple(dims))
     return graph.replace(types=types)
+
+
+def _plain(name: str) -> str:
+    """A name without what sizes are written with beside sums."""
+    return re.sub(r"[^\w.]+", "_", name) if re.search(r"[(),%?*]|//|^[\d\s]*$", name) else name
+
+
+def _unlike(name: str, taken: Mapping[Any, str]) -> str:
+    while name in taken.values():
+        name += "_"
+    return name
 
 
 def ranges_of(graph: Graph) -> dict[str, Symbol]:
@@ -96,11 +110,6 @@ def in_symbols(
         if not equations.is_new:
             return _simplified(graph.replace(types=found.types, checks=equations.settled_checks()), found)
     raise InvalidModel("what the sizes of inputs have to be does not come to an end")
-
-
-def _shape(graph: Graph, name: str) -> tuple[Dim, ...]:
-    kind = graph.types[name]
-    return kind.shape or () if isinstance(kind, TensorType) else ()
 
 
 def _dims(kind: TensorType, sizes: Mapping[str, int]) -> tuple[Dim, ...]:
