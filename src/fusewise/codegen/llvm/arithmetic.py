@@ -14,7 +14,9 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.nest.types import computed, register_type
 from fusewise.codegen.target import InstructionSet
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import DType
+from fusewise.ir.size import Size
 
 __all__ = ["apply_binary", "apply_compare", "apply_unary", "combine", "identity"]
 
@@ -168,7 +170,7 @@ def _shift(f: Function, op: str, a: Value, b: Value, dtype: DType) -> Value:
 def _divide(f: Function, op: str, a: Value, b: Value, signed: bool, right: float | None) -> Value:
     """Division and remainder that never trap: by zero gives 0, the least integer by -1 wraps."""
     zero, one = splat(f, 0, a, a.element), splat(f, 1, a, a.element)
-    constant = right is not None and right not in (0, -1)
+    constant = right is not None and (known_below(0, right) if isinstance(right, Size) else right not in (0, -1))
     by_zero = f.compare("icmp eq", b, zero)
     if not signed:
         divisor = b if constant else f.select(by_zero, one, b)
