@@ -22,6 +22,8 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("__init__", "contestant", "onnx_backend", "sweep"),
     ("gradients",),
     ("api",),
+    ("specializing",),
+    ("compiling",),
     ("compiled", "inspecting", "planning", "optimizing", "options", "selecting", "tuning", "verifying"),
     ("hosting", "measuring", "counting", "partitioning", "outcomes", "choices"),
     ("making",),

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
+from fusewise.compiling import Progress, planned, tell_of_cliff
 from fusewise.errors import UsageError, within_memory
-from fusewise.options import Options, options_from, portable, settings_of, unknown
+from fusewise.options import Options, options_from, portable, settings_of
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 from fusewise.version import VERSION
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
     from fusewise.bench.timing import TimingBudget
     from fusewise.bench.verification import Verification
     from fusewise.frontend.given import Given
-    from fusewise.fusion.cost import CostSource
     from fusewise.ir.graph import Graph
-    from fusewise.lower.program import Program
-    from fusewise.making import CompilationChoice, Making
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
     from fusewise.runtime.model_cache import Key
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Model",
     "Options",
+    "Progress",
     "bench",
     "cache_folder",
     "compile",
@@ -58,9 +57,6 @@ __all__ = [
 ]
 
 ZOO = "zoo:"
-
-Progress = Callable[[str, float], None]
-"""Told what is being done and the finished share of it, 0 to 1."""
 
 
 @within_memory("the model is read")
@@ -177,12 +173,14 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     kept = None if store is None or key is None or chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
     if kept is not None:
         kept.executable.limit_memory(chosen.memory_limit)
-        _tell(kept.notes["summary"], chosen)
+        tell_of_cliff(kept.notes["summary"], chosen)
 
-        def planned() -> tuple[Graph, Trace]:
-            return _planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions
+        def planned_again() -> tuple[Graph, Trace]:
+            return planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions
 
-        return opened(kept, planned, begin, partial(_without_declared, partial(_bound, model, chosen), chosen))
+        bound_again = partial(_bound, model, chosen)
+        found = opened(kept, planned_again, begin, partial(_without_declared, bound_again, chosen))
+        return _specialized(found, lambda: _unchanged(model, key, bound_again()), chosen, decisions)
     from fusewise.hosting import summary_of
     from fusewise.runtime import executable
     from fusewise.runtime.cache import KernelCache
@@ -196,13 +194,13 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
         resident.start(expected_bytes(bound))
         try:
-            graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
+            graph, program, choice = planned(bound, chosen, decisions, warn, progress)
         except Exception as error:
             if not bound.symbols or isinstance(error, MemoryError):
                 raise
             chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
             bound = _bound_anyway(model, chosen, error)
-            graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
+            graph, program, choice = planned(bound, chosen, decisions, warn, progress)
         bound.forget()  # what passes have looked at is read again where it is needed
         built = executable.build(
             program,
@@ -214,13 +212,32 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         )
     built.limit_memory(chosen.memory_limit)
     figures = summary_of(graph, program, choice, built.figures, (time.perf_counter() - begin) * 1e3)
-    _tell(figures, chosen)
+    tell_of_cliff(figures, chosen)
     again = partial(_without_declared, lambda: bound, chosen) if program.figures["host_steps"] else None
     made = Model(built, lambda: (graph, decisions), figures, None, again)
     if store is not None and key is not None and describes(key, str(model)):
         store.store(key.text, built, made.notes, VERSION)
     graph.forget()
-    return made
+    return _specialized(made, lambda: bound, chosen, decisions)
+
+
+def _specialized(model: Model, bound: Callable[[], Graph], options: Options, trace: Trace) -> Model:
+    """The model, which has sizes that keep coming back run by programs of their own, if that is asked for."""
+    if options.specialize and model.summary["symbols"] and trace.limit is None:
+        from fusewise.specializing import specialist_for
+
+        model.specialist = specialist_for(model.executable, bound, options, trace.disabled)
+        model.executable.specialize(model.specialist)
+    return model
+
+
+def _unchanged(model: Source, key: Key | None, graph: Graph) -> Graph:
+    """The graph read again from a model's file; `UsageError` where that is not any more what it was when its key was made."""
+    from fusewise.runtime.model_cache import describes
+
+    if key is None or not describes(key, str(model)):
+        raise UsageError(f"{_name(model, graph)} has changed since it was compiled")
+    return graph
 
 
 def _bound(model: Source, options: Options) -> Graph:
@@ -239,63 +256,6 @@ def _bound_anyway(model: Source, options: Options, error: Exception) -> Graph:
         raise UnsupportedModel(f"the model cannot be compiled for all sizes ({told}): {missing}") from error
     options.warn(f"the model cannot be compiled for all sizes, only for those given and batches of 1: {told}")
     return bound
-
-
-def _planned(
-    bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
-) -> tuple[Graph, Program, CompilationChoice | None]:
-    """From the graph that was read to the program: passes, what is known of the result or measured now, groups, code."""
-    from fusewise.making import generated, grouped
-
-    graph, making = _legal(bound, options, trace, warn)
-    choice, costs = _known(graph, making, options, warn, progress)
-    groups = grouped(graph, making, trace, choice, costs)
-    program = generated(groups, making, trace, choice)
-    names = unknown(trace.idle(options.disable)) if options.disable and trace.limit is None else []
-    if names:
-        warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
-    return graph, program, choice
-
-
-def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None]) -> tuple[Graph, Making]:
-    """The graph after the passes that are asked for and those for native code, and how it is to become a program."""
-    from fusewise.codegen.legalize import for_native, passes_for
-    from fusewise.making import Making
-    from fusewise.passes.pipeline import run
-    from fusewise.runtime.host import host_target, worker_count
-
-    fusion, disable = options.fusion, tuple(options.disable)
-    if isinstance(options.passes, str):
-        from fusewise.outcomes import asked
-
-        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
-    else:
-        graph = run(bound, passes_for(host_target(), options.passes), trace, exact=options.exact)
-    graph = for_native(graph, options.precision, trace, exact=options.exact)
-    workers = worker_count(options.threads)
-    return graph, Making(workers, fusion, options.exact, options.strict, disable, options.sanitize)
-
-
-def _known(
-    graph: Graph, making: Making, options: Options, warn: Callable[[str], None], progress: Progress | None
-) -> tuple[CompilationChoice | None, CostSource | None]:
-    """What this machine knows of a graph, after measuring if that is wanted; nothing without a cache folder."""
-    folder = cache_folder(options.cache)
-    if folder is None:
-        return None, None
-    if options.tune:
-        from fusewise.tuning import tuned_here
-
-        return tuned_here(folder, graph, making, options.tune, warn, progress), None
-    from fusewise.choices import known
-
-    return known(folder, graph, making, warn)
-
-
-def _tell(summary: Mapping[str, Any], options: Options) -> None:
-    """Warn of a host step that takes most of a run."""
-    if summary["slow_host"]:
-        options.warn(summary["slow_host"])
 
 
 def _without_declared(bound: Callable[[], Graph], options: Options) -> Model:

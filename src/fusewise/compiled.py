@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
     from fusewise.runtime.signing import Key
+    from fusewise.runtime.specialist import Specialist
     from fusewise.trace import Trace
 
 __all__ = ["SUFFIX", "Model", "open_compiled", "opened"]
@@ -32,7 +33,8 @@ class Model:
     """A compiled model, ready to run; callable like `onnxruntime.InferenceSession`.
 
     `summary` has the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host` (which nodes run on the
-    host, and why). `run` may be called from several threads. `again` compiles the model without what it states of its values.
+    host, and why), `specialized` those of sizes that have a program of their own. `run` may be called from several threads.
+    `again` compiles the model without what it states of its values.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Model:
         self.summary = dict(summary)
         self._planned = planned
         self._bounds = bounds
+        self.specialist: Specialist | None = None
 
     @property
     def graph(self) -> Graph:
@@ -91,9 +94,22 @@ class Model:
                 return
             warnings.warn(f"{contradiction}: what it states is left aside from here on", RuntimeWarning, stacklevel=4)
             other = self._again()
+            self.close()
             self.executable, self.summary, self._planned = other.executable, other.summary, other._planned
+            self.specialist = other.specialist
             self.__dict__.pop("_plan", None)
             self._again = None
+
+    @property
+    def specialized(self) -> dict[str, Any] | None:
+        """Which `sizes` have a program of their own now, `bytes` that these take beside what they share with the program for all
+        sizes, `shared_bytes`, how many were `made`, and how many could not be (`failed`). None where none are asked for."""
+        return None if self.specialist is None else self.specialist.figures
+
+    def close(self) -> None:
+        """End work in the background: programs for sizes that keep coming back. The model can still be run."""
+        if self.specialist is not None:
+            self.specialist.close()
 
     def get_inputs(self) -> list[Any]:
         """Name, shape and type of each input."""

@@ -29,7 +29,10 @@ class Options:
     size to plan for: "1..2048,128". What nobody gives a size stays free, and the model takes all sizes; without `free`, it is 1
     where it is a batch, and has to be given elsewhere. `values` gives inputs their contents, for good: they are no inputs of the
     compiled model, which is code for these contents. `memory_limit`: bytes that weights, intermediate results and outputs may take
-    together.
+    together. `specialize`: at most so many sizes of a model with free dimensions that keep coming back are compiled in the
+    background, each to a program of its own, which shares the weights that it packs alike; the one used longest ago leaves. Its
+    answers are those of the model compiled for that size alone: they may differ from those before by the order of additions, and
+    by rewrites that change roundings, so it does not go with `exact`. Nothing to a model of one size, or a compiled file.
     `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
@@ -56,6 +59,7 @@ class Options:
     sanitize: bool = False
     free: bool = True
     memory_limit: int | None = None
+    specialize: int = 0
     warn: Callable[[str], None] = _warn
 
 
@@ -70,6 +74,12 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
         raise UsageError(f"the seconds to tune for must be a number from 0 on, not {found.tune}")
     if found.memory_limit is not None and found.memory_limit < 1:
         raise UsageError(f"the limit of memory must be a number of bytes, not {found.memory_limit}")
+    if found.specialize < 0:
+        raise UsageError(f"the number of sizes to specialize for must be 0 or more, not {found.specialize}")
+    if found.specialize and found.exact:
+        raise UsageError(
+            "programs for sizes that come back may differ by the order of additions, which exact refuses; allow one"
+        )
     if found.tune and found.cache is False:
         raise UsageError("tuning keeps what it measures in the cache, which is switched off; allow one")
     return found

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from fusewise.errors import ResourceLimit, memory_full
 from fusewise.ir.size import Size
 from fusewise.lower.program import Buffer, KernelCode, Program
 from fusewise.records import record
-from fusewise.runtime.arena import RunMemory, address_of
+from fusewise.runtime.arena import RunMemory, address_of, aligned_block
 from fusewise.runtime.aside import Aside
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import check_memory, host_target, worker_count
@@ -37,8 +38,9 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.plans import Plans
     from fusewise.runtime.resident import Resident
+    from fusewise.runtime.specialist import Special, Specialist
 
-__all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "restored"]
+__all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "build_special", "restored"]
 
 Walk = Callable[[StepTable, Sequence[int]], None]
 """Makes the calls of a table, every worker's share of one before the next; the second argument has the step of each call, by its
@@ -125,18 +127,49 @@ def build(
         workers=workers,
     )
     symbols = tuple(kernel.symbol for kernel in own_kernels)
-    # Let go of the original constants and of whatever the kernels' builders hold.
-    kept = replace(
-        program, buffers=tuple(_bare(one, constants.get(k)) for k, one in enumerate(program.buffers)), kernels=()
-    )
+    kept = _without_sources(program, constants)
     contents = Contents(kept, symbols, tuple(images[: len(symbols)]), constants, machine_target)
     return _executable(contents, library, workers, resident, figures)
+
+
+def build_special(
+    program: Program,
+    sizes: Mapping[str, int],
+    known: Collection[np.ndarray],
+    go_on: Callable[[], None],
+    cache: KernelCache | None = None,
+) -> Special:
+    """What runs a program made for these `sizes` in the place of one for all sizes, made by this thread alone.
+
+    Its constants are those `known` where these have the same bytes, and are packed one after the other. `go_on` is called often,
+    and may raise. Raises `ResourceLimit` as `build` does.
+    """
+    from fusewise.runtime.compile import Helpers
+    from fusewise.runtime.constants import alike, packers_for
+    from fusewise.runtime.specialist import Special
+
+    check_memory(program.arena_bytes + _own_bytes(program, "host", "output"), "the model's intermediate results")
+    target = host_target()
+    packers = packers_for(program.buffers, program.is_checked)
+    with Helpers(1) as alone:
+        images, _ = _images((*program.kernels, *packers), target, cache, alone, lambda done, total: go_on())
+    symbols = tuple(kernel.symbol for kernel in program.kernels)
+    library = load(images, [*symbols, *(kernel.symbol for kernel in packers)])
+    constants = alike(program.buffers, library.addresses, known, go_on, program.is_checked)
+    kept = _without_sources(program, constants)
+    return Special(sizes, Contents(kept, symbols, (), constants, target), library, sum(map(len, images)))
 
 
 def _own_bytes(program: Program, *kinds: str) -> int:
     """Bytes of the buffers of these kinds, of those whose size is known."""
     known = (one.nbytes for one in program.buffers if one.kind in kinds and not isinstance(one.nbytes, Size))
     return sum(known)
+
+
+def _without_sources(program: Program, constants: Mapping[int, np.ndarray]) -> Program:
+    """A program that has let go of the original constants and of whatever the kernels' builders hold."""
+    buffers = tuple(_bare(one, constants.get(k)) for k, one in enumerate(program.buffers))
+    return replace(program, buffers=buffers, kernels=())
 
 
 def _bare(buffer: Buffer, packed: np.ndarray | None) -> Buffer:
@@ -214,16 +247,21 @@ def _plan_symbols(program: Program) -> tuple[str, ...]:
 def _executable(
     contents: Contents, library: Library, workers: int, resident: Resident | None, figures: BuildFigures
 ) -> Executable:
-    def parts(program: Program) -> HostMaker:
+    def parts(addresses: Mapping[str, int], program: Program) -> HostMaker:
         from fusewise.runtime.stages import HostParts  # takes more along than most models need
 
-        return HostParts(program, library.addresses, workers, build)
+        return HostParts(program, addresses, workers, build)
 
-    if contents.program.symbols:
+    program = contents.program
+    if program.symbols:
         from fusewise.runtime.plans import Plans
 
-        return Executable(contents, Plans(contents, library, workers, resident, parts), figures)
-    return Executable(contents, run_plan_of(contents, library, workers, resident, parts), figures)
+        arena = aligned_block(0) if resident is None else resident.take(program.arena_bytes)
+        return Executable(contents, Plans(contents, library, workers, arena, parts), figures)
+    arena = (aligned_block if resident is None else resident.take)(0 if program.is_checked else program.arena_bytes)
+    arena.fill(0)
+    host = partial(parts, library.addresses)
+    return Executable(contents, run_plan_of(contents, library, workers, arena, host), figures)
 
 
 class Executable:
@@ -239,7 +277,6 @@ class Executable:
         self._made = tuple(map(named, program.outputs)) if program.symbols else program.outputs
         self._inputs = Inputs(self._given, () if self._plans is None else self._plans.shaped)
         self._all = range(len(program.outputs))
-        self._ports = [(port.buffer, port.name) for port in program.inputs]
         self._own_bytes = _own_bytes(program, "host", "output")
         self._turns: dict[int, Turns] = {}
 
@@ -270,6 +307,15 @@ class Executable:
             )
         if self._plans is not None:
             self._plans.limit_memory(nbytes)
+
+    def specialize(self, specialist: Specialist) -> None:
+        """Have sizes that keep coming back run by programs of their own. Nothing to a program without symbols, which has one size.
+
+        Its thread works as long as somebody has this executable, or until it is closed.
+        """
+        if self._plans is not None:
+            self._plans.specialist = specialist
+            weakref.finalize(self, specialist.stop).atexit = False
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The named outputs (all for None) for the given inputs; arrays are the caller's for as long as they are held.
@@ -308,7 +354,12 @@ class Executable:
         """The `wanted` outputs. `ResourceLimit` where memory is full."""
         try:
             with self._turn():
-                return self._computed(values, wanted, timings, walk)
+                if self._plans is None or self._plans.specialist is None:
+                    return self._computed(values, wanted, timings, walk)
+                begin = time.monotonic_ns()
+                results = self._computed(values, wanted, timings, walk)
+                self._plans.ran(values, time.monotonic_ns() - begin)
+                return results
         except MemoryError as error:
             raise memory_full("the model runs", error) from error
 
@@ -324,7 +375,7 @@ class Executable:
             plan.checks.begin(values)
         caller: dict[int, np.ndarray] = {}
         objects: dict[str, Any] = dict(plan.objects)
-        for (buffer, name), value in zip(self._ports, values, strict=True):
+        for (buffer, name), value in zip(plan.ports, values, strict=True):
             if buffer >= 0:
                 caller[buffer] = value
             else:

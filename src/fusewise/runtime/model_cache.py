@@ -36,7 +36,7 @@ _STRETCH_BYTES = 4 * 1024 * 1024
 _READERS = 4
 _LARGEST_SHARE = 0.5  # of the limit, for one entry
 _PLANNERS = (
-    *("api.py", "choices.py", "making.py"),
+    *("api.py", "choices.py", "compiling.py", "making.py"),
     *("codegen", "frontend", "fusion", "ir", "lower", "ops", "passes", "rewrite", "runtime", "zoo"),
 )
 """Sources that decide what a model becomes."""

@@ -24,7 +24,16 @@ from fusewise.runtime.jit import Library
 from fusewise.runtime.plan_code import IDLE, PLAN
 from fusewise.runtime.plan_tables import native_slots, numbers_of
 from fusewise.runtime.results import Results
-from fusewise.runtime.run_plan import Contents, HostMaker, HostPart, RunPlan, Stretch, objects_at, stretch_rows
+from fusewise.runtime.run_plan import (
+    Contents,
+    HostMaker,
+    HostPart,
+    RunPlan,
+    Stretch,
+    objects_at,
+    ports_of,
+    stretch_rows,
+)
 from fusewise.runtime.sound import place_fault
 from fusewise.runtime.threads import STEP_WORDS, CallRow, StepTable, step_table
 
@@ -49,6 +58,7 @@ class PlanMaker:
         self._bases = np.array([0 if block is None else address_of(block) for block in (*self._blocks, None)], np.int64)
         self._arena = np.flatnonzero([kind == "arena" for kind in self._kinds])
         self._contents = np.flatnonzero([kind == "sizes" for kind in self._kinds])
+        self._inputs = ports_of(program)
         self._sized = [k for k, b in enumerate(program.buffers) if b.kind == "host" and self._blocks[k] is None]
         self._steps(contents)
         self._ports()
@@ -154,6 +164,7 @@ class PlanMaker:
         return RunPlan(
             self._program,
             self._library,
+            self._inputs,
             tuple(blocks),
             words.data,
             self._patches(numbers),

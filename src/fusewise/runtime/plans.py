@@ -1,15 +1,19 @@
 """One program for all sizes, made ready for those of a run: a plan for each new tuple of shapes, kept while it comes back.
 
 All plans share one arena, at first as large as was planned for. It grows to what the largest needs, and plans for a smaller one are
-forgotten then. A checked build has memory of its own for each plan, between guards, so it keeps one.
+forgotten then. A checked build has memory of its own for each plan, between guards, so it keeps one. Sizes for which a specialist
+has made a program have a plan of that, in the same arena.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fusewise.errors import FusewiseError, ResourceLimit, UsageError
 from fusewise.ir.size import evaluate
@@ -20,9 +24,11 @@ from fusewise.runtime.arena import aligned_block
 from fusewise.runtime.host import planned_limit
 from fusewise.runtime.jit import Library
 from fusewise.runtime.plan_maker import PlanMaker
-from fusewise.runtime.resident import Resident
 from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
 from fusewise.runtime.sizes import SymbolReader, told
+
+if TYPE_CHECKING:  # a compiled model is opened without it
+    from fusewise.runtime.specialist import Special, Specialist
 
 __all__ = ["Plans"]
 
@@ -43,19 +49,20 @@ class Plans:
         contents: Contents,
         library: Library,
         workers: int,
-        resident: Resident | None,
-        host: Callable[[Program], HostMaker],
+        arena: np.ndarray,
+        host: Callable[[Mapping[str, int], Program], HostMaker],
     ) -> None:
         program = self._program = contents.program
         self._contents, self._library, self._workers, self._host = contents, library, workers, host
         self._reader = SymbolReader(program.symbols, program.inputs, program.checks)
-        self._maker = PlanMaker(contents, library, workers, host)
+        self._maker = PlanMaker(contents, library, workers, partial(host, library.addresses))
         self._limit = planned_limit()
         self._constants = 0
-        self._arena = aligned_block(0) if resident is None else resident.take(program.arena_bytes)
+        self._arena = arena
         self._known: dict[Shapes, RunPlan] = {}
         self._kept = 1 if program.is_checked else _KEPT
         self.made = 0
+        self.specialist: Specialist | None = None
 
     def limit_memory(self, nbytes: int) -> None:
         """Allow so many bytes for constants, intermediate results and outputs together, if that is less than there is."""
@@ -74,7 +81,11 @@ class Plans:
 
     def plan(self, values: Sequence[Any]) -> RunPlan:
         """What a run on these inputs goes by. `UsageError` for shapes that do not fit, `ResourceLimit` for what is too large."""
-        shapes = tuple([values[k].shape for k in self._reader.shaped])
+        shapes = self._shapes(values)
+        if self.specialist is not None:
+            for stale in self.specialist.arrived():
+                self._known.pop(stale, None)
+            self.specialist.used(shapes)
         found = self._known.pop(shapes, None)
         if found is None:
             found = self._planned(shapes)
@@ -84,7 +95,40 @@ class Plans:
         self._known[shapes] = found
         return found
 
+    def ran(self, values: Sequence[Any], elapsed_ns: int) -> None:
+        """Tell the specialist of a run on these inputs."""
+        if self.specialist is not None:
+            shapes = self._shapes(values)
+            self.specialist.ran(shapes, elapsed_ns, lambda: self._reader.values(shapes))
+
+    def _shapes(self, values: Sequence[Any]) -> Shapes:
+        return tuple([values[k].shape for k in self._reader.shaped])
+
     def _planned(self, shapes: Shapes) -> RunPlan:
+        if self.specialist is not None and shapes in self.specialist.programs:
+            try:
+                return self._special(self.specialist.programs[shapes], self.specialist.own_bytes)
+            except (FusewiseError, MemoryError, ValueError):
+                self.specialist.forget(shapes)
+        return self._general(shapes)
+
+    def _special(self, special: Special, own_bytes: int) -> RunPlan:
+        """A plan of a program that has been made for these sizes. `ResourceLimit` where there is no room for it."""
+        contents = special.contents
+        program = contents.program
+        if program.is_checked:
+            self._known.clear()
+        else:
+            outputs = sum(one.nbytes for one in program.buffers if one.kind in ("host", "output"))
+            wanted = program.arena_bytes + outputs + self._constants + own_bytes
+            if wanted > self._limit:
+                raise self._too_large(special.sizes, wanted)
+            self._grow(program.arena_bytes, self._limit - wanted + program.arena_bytes)
+        host = partial(self._host, special.library.addresses)
+        return run_plan_of(contents, special.library, self._workers, self._arena, host)
+
+    def _general(self, shapes: Shapes) -> RunPlan:
+        """A plan of the program for all sizes."""
         if tuple(map(len, shapes)) != self._reader.ranks:
             self._reader.values(shapes)
         maker = self._maker
@@ -95,13 +139,11 @@ class Plans:
         wanted = total + int(numbers[maker.layout.outputs]) + self._constants
         if wanted > self._limit:
             raise self._too_large(self._reader.values(shapes), wanted)
+        while self.specialist is not None and wanted + self.specialist.own_bytes > self._limit:
+            self._known.pop(self.specialist.drop(), None)
         if self._program.is_checked:
             return self._guarded(shapes)
-        if total > self._arena.nbytes:
-            larger = min(self._arena.nbytes + self._arena.nbytes // _GROWTH, self._limit - wanted + total)
-            self._known.clear()
-            self._arena = aligned_block(0)
-            self._arena = aligned_block(max(total, larger))
+        self._grow(total, self._limit - wanted + total)
         try:
             return maker.plan(numbers, self._arena)
         except ValueError as error:
@@ -109,11 +151,20 @@ class Plans:
                 f"the program does not fit itself for {told(self._reader.values(shapes))}: {error}"
             ) from error
 
+    def _grow(self, nbytes: int, most: int) -> None:
+        """Have an arena of so many bytes at least; where that is a new one, not more than `most`."""
+        if nbytes > self._arena.nbytes:
+            larger = min(self._arena.nbytes + self._arena.nbytes // _GROWTH, most)
+            self._known.clear()
+            self._arena = aligned_block(0)
+            self._arena = aligned_block(max(nbytes, larger))
+
     def _guarded(self, shapes: Shapes) -> RunPlan:
         """A plan of a checked build: of the program as it is for these sizes."""
         self._known.clear()
         contents = replace(self._contents, program=fixed(self._program, self._reader.values(shapes)))
-        return run_plan_of(contents, self._library, self._workers, None, self._host)
+        host = partial(self._host, self._library.addresses)
+        return run_plan_of(contents, self._library, self._workers, self._arena, host)
 
     def _too_large(self, values: Mapping[str, int], wanted: float) -> ResourceLimit:
         what = "weights, intermediate results and outputs" if self._constants else "intermediate results and outputs"

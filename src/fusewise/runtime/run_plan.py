@@ -24,7 +24,6 @@ from fusewise.runtime.threads import CallRow, StepTable, step_table
 if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.checks import Checks
     from fusewise.runtime.hoststep import HostCall
-    from fusewise.runtime.resident import Resident
     from fusewise.runtime.stages import HostStage
 
 __all__ = [
@@ -35,6 +34,7 @@ __all__ = [
     "Stretch",
     "contents_in_sizes",
     "objects_at",
+    "ports_of",
     "run_plan_of",
     "stretch_rows",
     "words_of",
@@ -42,6 +42,8 @@ __all__ = [
 
 HostPart = tuple[int, Union["HostCall", "HostStage"]]
 """A host step ready to run, with its number; of a stage, that of its first step."""
+
+Ports = tuple[tuple[int, str], ...]
 
 HostMaker = Callable[[Sequence[tuple[int, HostStep]]], list[HostPart]]
 
@@ -59,13 +61,14 @@ class Stretch:
 class RunPlan:
     """Everything a run goes by, for one tuple of sizes where the program has symbols.
 
-    `words` are the kernels' arguments, into which a run writes where the caller's arrays are: `patches` has by buffer the numbers
-    of words, and byte offsets. `fresh` makes the arrays of the outputs that have memory of their own. Words may point into
-    `numbers`.
+    `ports` has buffer and name of each input. `words` are the kernels' arguments, into which a run writes where the caller's arrays
+    are: `patches` has by buffer the numbers of words, and byte offsets. `fresh` makes the arrays of the outputs that have memory of
+    their own. Words may point into `numbers`.
     """
 
     program: Program
     library: Library
+    ports: Ports
     memory: tuple[np.ndarray | None, ...]
     words: memoryview
     patches: tuple[tuple[int, Sequence[tuple[int, int]]], ...]
@@ -107,21 +110,24 @@ def objects_at(
     )
 
 
+def ports_of(program: Program) -> Ports:
+    """Buffer and name of each input; buffer -1 for what is not in memory."""
+    return tuple((port.buffer, port.name) for port in program.inputs)
+
+
 def words_of(numbers: Sequence[int], nbytes: int) -> np.ndarray:
     """Numbers as int64, or int32 where they have so few bytes."""
     return np.array(numbers, np.int32 if nbytes < 8 * len(numbers) else np.int64)
 
 
 def _allocate(
-    program: Program, constants: Mapping[int, np.ndarray], resident: Resident | None
+    program: Program, constants: Mapping[int, np.ndarray], arena: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
     """Memory of every buffer as flat bytes; None for those the caller brings, of which a checked program has copies."""
     if program.is_checked:
         from fusewise.runtime.checks import guarded_memory
 
         return guarded_memory(program, constants)
-    arena = (aligned_block if resident is None else resident.take)(program.arena_bytes)
-    arena.fill(0)
 
     def memory_of(number: int, buffer: Buffer) -> np.ndarray | None:
         if buffer.kind == "arena":
@@ -136,12 +142,13 @@ def _allocate(
 
 
 def run_plan_of(
-    contents: Contents, library: Library, workers: int, resident: Resident | None, host: Callable[[Program], HostMaker]
+    contents: Contents, library: Library, workers: int, arena: np.ndarray, host: Callable[[Program], HostMaker]
 ) -> RunPlan:
-    """Memory, and step tables, split at host steps, over one array of argument pointers. The program has no symbols. `host`
-    gives what makes host steps in a row ready to run, and is asked where there are any."""
+    """Memory, and step tables, split at host steps, over one array of argument pointers. The program has no symbols; its arena
+    may be larger than it has to be; a checked build lays buffers between guards instead. `host` gives what makes host
+    steps in a row ready to run, and is asked where there are any."""
     program = contents.program
-    memory = _allocate(program, {**contents.constants, **contents_in_sizes(program)}, resident)
+    memory = _allocate(program, {**contents.constants, **contents_in_sizes(program)}, arena)
     checks = _checks(program, memory)
     native = [step for step in program.steps if isinstance(step, NativeStep)]
     arguments, at = _pointers(native, memory, checks)
@@ -169,6 +176,7 @@ def run_plan_of(
     return RunPlan(
         program,
         library,
+        ports_of(program),
         memory,
         arguments.data,
         _patches(program, native, memory, fresh.keys()),

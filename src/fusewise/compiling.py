@@ -1,0 +1,78 @@
+"""From a graph that was read to a program, as the options say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fusewise.options import Options, unknown
+from fusewise.runtime.folder import cache_folder
+from fusewise.trace import Trace
+
+if TYPE_CHECKING:
+    from fusewise.fusion.cost import CostSource
+    from fusewise.ir.graph import Graph
+    from fusewise.lower.program import Program
+    from fusewise.making import CompilationChoice, Making
+
+__all__ = ["Progress", "planned", "tell_of_cliff"]
+
+Progress = Callable[[str, float], None]
+"""Told what is being done and the finished share of it, 0 to 1."""
+
+
+def planned(
+    bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
+) -> tuple[Graph, Program, CompilationChoice | None]:
+    """From the graph that was read to the program: passes, what is known of the result or measured now, groups, code."""
+    from fusewise.making import generated, grouped
+
+    graph, making = _legal(bound, options, trace, warn)
+    choice, costs = _known(graph, making, options, warn, progress)
+    groups = grouped(graph, making, trace, choice, costs)
+    program = generated(groups, making, trace, choice)
+    names = unknown(trace.idle(options.disable)) if options.disable and trace.limit is None else []
+    if names:
+        warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
+    return graph, program, choice
+
+
+def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None]) -> tuple[Graph, Making]:
+    """The graph after the passes that are asked for and those for native code, and how it is to become a program."""
+    from fusewise.codegen.legalize import for_native, passes_for
+    from fusewise.making import Making
+    from fusewise.passes.pipeline import run
+    from fusewise.runtime.host import host_target, worker_count
+
+    fusion, disable = options.fusion, tuple(options.disable)
+    if isinstance(options.passes, str):
+        from fusewise.outcomes import asked
+
+        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
+    else:
+        graph = run(bound, passes_for(host_target(), options.passes), trace, exact=options.exact)
+    graph = for_native(graph, options.precision, trace, exact=options.exact)
+    workers = worker_count(options.threads)
+    return graph, Making(workers, fusion, options.exact, options.strict, disable, options.sanitize)
+
+
+def _known(
+    graph: Graph, making: Making, options: Options, warn: Callable[[str], None], progress: Progress | None
+) -> tuple[CompilationChoice | None, CostSource | None]:
+    """What this machine knows of a graph, after measuring if that is wanted; nothing without a cache folder."""
+    folder = cache_folder(options.cache)
+    if folder is None:
+        return None, None
+    if options.tune:
+        from fusewise.tuning import tuned_here
+
+        return tuned_here(folder, graph, making, options.tune, warn, progress), None
+    from fusewise.choices import known
+
+    return known(folder, graph, making, warn)
+
+
+def tell_of_cliff(summary: Mapping[str, Any], options: Options) -> None:
+    """Warn of a host step that takes most of a run."""
+    if summary["slow_host"]:
+        options.warn(summary["slow_host"])
