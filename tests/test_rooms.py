@@ -42,6 +42,7 @@ LINES: tuple[tuple[str, ...], ...] = (
 CODEGEN: tuple[tuple[str, ...], ...] = (
     ("assemble",),
     ("choose",),
+    ("versions",),
     ("candidates", "legalize"),
     ("families",),
     ("cost",),
