@@ -174,6 +174,15 @@ def stream(folder: Path, threads: int, requests: int, more: int) -> None:
     model = _compiled(path, threads, {})[0]
     model.run(None, subject.feed({"batch": 1, "sequence": 384}))
     largest = _resident_mb()
+    for feed in feeds:
+        model.run(None, feed)
+    before = _resident_mb()
+    small = [feed for feed in feeds if feed["x"].shape[1] <= 32] or feeds[:1]
+    for number in range(more):
+        model.run(None, small[number % len(small)])
+    print(
+        f"resident {largest:.0f} MB after the largest size; {before:.0f} and {_resident_mb():.0f} MB around {more} more"
+    )
     other = _other(path, "onnxruntime", threads)
     other(feeds[0])
     ours, theirs = [], []
@@ -182,15 +191,6 @@ def stream(folder: Path, threads: int, requests: int, more: int) -> None:
         ours.append(_seconds(lambda some=some: [model.run(None, feed) for feed in some]))
         theirs.append(_seconds(lambda some=some, run=other: [run(feed) for feed in some]))
     print(f"{requests} requests: {sum(ours):.2f} s, onnxruntime {sum(theirs):.2f} s, {sum(theirs) / sum(ours):.2f} x")
-    del other
-    gc.collect()
-    before = _resident_mb()
-    small = [feed for feed in feeds if feed["x"].shape[1] <= 32] or feeds[:1]
-    for number in range(more):
-        model.run(None, small[number % len(small)])
-    print(
-        f"resident {largest:.0f} MB after the largest size; {before:.0f} and {_resident_mb():.0f} MB around {more} more"
-    )
 
 
 def _seconds(call: Callable[[], object]) -> float:
