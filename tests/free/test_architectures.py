@@ -41,14 +41,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("free")
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+DATA_DEPENDENT = frozenset({"vits"})
+"""How long a result is depends on data: what has no size before the model runs is computed on the host."""
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in DATA_DEPENDENT])
 def test_one_compilation_gives_the_same_answers_at_every_size(name: str, folder: Path, compilations: list[str]) -> None:
     row, path = ARCHITECTURES[name], export(name, folder)
-    static = api.compile(path, symbols=dict(row.example), cache=False)
-    compilations.clear()
-    model = api.compile(path, cache=False)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     wanted = [port.name for port in session.get_inputs()]
+    examples = {key: value.shape for key, value in feeds(row.inputs, row.example).items() if key in wanted}
+    static = api.compile(path, shapes=examples, cache=False)
+    compilations.clear()
+    model = api.compile(path, cache=False)
     for sizes in sizes_of(row):
         given = {key: value for key, value in feeds(row.inputs, sizes).items() if key in wanted}
         for expected, found in zip(session.run(None, given), model.run(None, given), strict=True):
