@@ -37,23 +37,25 @@ class WholeFamily:
     - `base(node)`: the value whose contents its result, the first, is to begin with; empty for zeros. None where the task writes
     every element.
     - `interpret(task, views)`: performs the stores of such a task, whose operands are `views`, with NumPy.
+    - `of_sizes`: do its kernels run tasks whose extents are sizes in terms of symbols?
     """
 
     reason: Callable[[Graph, Node], str]
     task: Callable[[Graph, Node, Mapping[str, BufferView], bool], BoundTask]
     interpret: Callable[[Task, Mapping[str, np.ndarray]], None]
     base: Callable[[Node], str] | None = None
+    of_sizes: bool = False
 
 
 FAMILIES: Mapping[str, WholeFamily] = MappingProxyType(
     {
         "forest": WholeFamily(forest_reason, forest_task, interpret_forest),
         "linear_attention": WholeFamily(linear_reason, linear_task, interpret_linear),
-        "recurrence": WholeFamily(recurrent_reason, recurrent_task, interpret_recurrence),
+        "recurrence": WholeFamily(recurrent_reason, recurrent_task, interpret_recurrence, of_sizes=True),
         "roi_pool": WholeFamily(roi_pool_reason, roi_pool_task, interpret_roi_pool),
-        "scan": WholeFamily(scan_reason, scan_task, interpret_scan),
-        "scatter": WholeFamily(scatter_reason, scatter_task, interpret_scatter, scatter_base),
-        "top_k": WholeFamily(top_k_reason, top_k_task, interpret_top_k),
+        "scan": WholeFamily(scan_reason, scan_task, interpret_scan, of_sizes=True),
+        "scatter": WholeFamily(scatter_reason, scatter_task, interpret_scatter, scatter_base, of_sizes=True),
+        "top_k": WholeFamily(top_k_reason, top_k_task, interpret_top_k, of_sizes=True),
     }
 )
 """One for each of `WHOLE_FAMILIES`."""

@@ -78,6 +78,10 @@ def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
     With `proofs`, one that can is required to read nothing but elements that its operands have: else `InvalidModel`, or a reason
     where sizes that are not known decide that."""
     if family := whole_family(node):
+        kinds = (graph.types.get(value) for value in (*node.reads, *node.writes))
+        of_sizes = any(isinstance(kind, TensorType) and kind.is_static and not kind.is_fixed for kind in kinds)
+        if of_sizes and not FAMILIES[family].of_sizes:
+            return f"{node.op} of sizes that are not known"
         try:
             return FAMILIES[family].reason(graph, node)
         except (SizeNeeded, Undecided) as size:
