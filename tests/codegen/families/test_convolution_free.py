@@ -150,6 +150,8 @@ WINOGRADS = {
     "many": {"channels": (32, 48), "kernel": (3, 3), "pads": (1, 1, 1, 1), "epilogue": "residual"},
     "apart": {"channels": (32, 32), "kernel": (3, 3), "pads": (1, 1, 1, 1), "strides": (2, 2)},
     "wide": {"channels": (16, 32), "kernel": (5, 5), "pads": (2, 2, 2, 2), "epilogue": "swish"},
+    "image": {"channels": (3, 32), "kernel": (7, 7), "pads": (3, 3, 3, 3), "strides": (2, 2), "layout": "planar"},
+    "colours": {"channels": (3, 32), "kernel": (5, 5), "pads": (2, 2, 2, 2), "strides": (2, 2)},
     "in line": {"channels": (32, 32), "kernel": (1, 7), "pads": (0, 3, 0, 3)},
 }
 

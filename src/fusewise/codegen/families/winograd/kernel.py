@@ -52,7 +52,7 @@ from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, InstructionSet, Target
-from fusewise.ir.deciding import known_one, known_zero
+from fusewise.ir.deciding import known_below, known_one, known_zero
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import RefusalReason, Task
 
@@ -79,8 +79,8 @@ def understand(task: Task, instructions: InstructionSet) -> Planes | RefusalReas
             "not an ungrouped convolution with 3 or 5 taps a side, or 1 beside 3, 5 or 7; "
             "or of stride 2 with 3 taps a side, or 5 or 7 beside 1, of many channels, or 5 or 7 a side of few"
         )
-    if planes.free and (planes.is_staged or max(planes.rows.dilation, planes.columns.dilation) > 1):
-        return RefusalReason("inputs set side by side, or lattices, of sizes that are not known")
+    if planes.free and max(planes.rows.dilation, planes.columns.dilation) > 1:
+        return RefusalReason("lattices of sizes that are not known")
     reason = _unstageable(planes, instructions) if planes.is_staged else _unsuitable(planes, instructions)
     if reason is not None:
         return reason
@@ -108,7 +108,7 @@ def _unstageable(planes: Planes, instructions: InstructionSet) -> RefusalReason 
     shape, channels = planes.shape, planes.phases * planes.shape.inputs
     if planes.slices.kernel > 1 or not planes.slices.is_inside:
         return RefusalReason("a stride of 2 is for planes alone")
-    if planes.strides[2] < 1:
+    if known_below(planes.strides[2], 1):
         return RefusalReason("input columns do not lie one after the other")
     if not LEAST_CHANNELS <= channels < 4 * instructions.lanes:
         return RefusalReason("too few or too many channels for a stride of 2", str(shape.inputs))
@@ -168,10 +168,13 @@ def _write(o: OpenFunction, planes: Planes, schedule: WinogradSchedule) -> None:
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.filter_elements)
     stage = f.at(products, plan.form.positions * plan.product_pitch)
-    longest = planes.columns.extent * planes.strides[2] if planes.is_staged else planes.shape.inputs
-    zeros = f.module.table(f"{o.symbol}_zeros", "i8", bytes(longest * 4))
+    if plan.planes.free and planes.is_staged:
+        zeros = f.at(stage, plan.stage)
+    else:
+        longest = planes.columns.extent * planes.strides[2] if planes.is_staged else planes.shape.inputs
+        zeros = f.module.table(f"{o.symbol}_zeros", "i8", bytes(longest * 4))
     if planes.is_staged:
-        f.clear(stage, plan.stage * 4)
+        f.clear(stage, (plan.stage + plan.zeros) * 4)
     strip = OutputStrip(
         o,
         plan,

@@ -303,6 +303,12 @@ class WinogradPlan:
         return self.form.rows.span * self.stage_columns * self.row_pitch if self.planes.is_staged else 0
 
     @property
+    def zeros(self) -> int:
+        """Elements of zeros in scratch memory: a row of the input, where that is staged and how long it is is not known."""
+        planes = self.planes
+        return planes.columns.extent * planes.strides[2] if planes.free and planes.is_staged else 0
+
+    @property
     def row_pitch(self) -> int:
         """Elements between the transformed inputs of one tile and the next."""
         if self.planes.is_staged:
@@ -379,7 +385,8 @@ class WinogradPlan:
     @property
     def scratch(self) -> int:
         """Elements of scratch memory."""
-        return self.form.positions * (self.input_pitch + self.product_pitch) + self.filter_elements + self.stage
+        both = self.input_pitch + self.product_pitch
+        return self.form.positions * both + self.filter_elements + self.stage + self.zeros
 
 
 def _spread(elements: int) -> int:

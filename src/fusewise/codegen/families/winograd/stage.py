@@ -7,15 +7,17 @@ row is transformed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from fusewise.codegen.families.winograd.input import Transform
 from fusewise.codegen.families.winograd.plan import WinogradPlan
 from fusewise.codegen.llvm.registers import widen
+from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.size import greatest, least
 
 __all__ = ["emit_staged_tile"]
 
@@ -46,7 +48,6 @@ def _fill(transform: Transform, stage: Value, n: Int, depth: Int, tile_row: Int)
     dtype, stored = planes.shape.dtype, memory_type(planes.shape.dtype)
     slice_at = f.mul(depth, planes.slices.stride * planes.strides[0])
     offset = f.add(f.add(data.offset, f.mul(n, data.strides[0])), slice_at)
-    whole, edges = _columns(plan)
 
     def row(k: Value, _: Sequence[Value]) -> None:
         first = f.mul(f.add(f.mul(tile_row, plan.form.rows.tile), k), rows.stride)
@@ -71,11 +72,35 @@ def _fill(transform: Transform, stage: Value, n: Int, depth: Int, tile_row: Int)
                 for s in range(columns.stride):
                     copy(j, s)
 
+            if planes.free:
+                _free_columns(f, plan, copy)
+                continue
+            whole, edges = _columns(plan)
             f.loop(whole.start, whole.stop, 1, all_phases, rolled=True)
             for j, s in edges:
                 copy(j, s)
 
     f.loop(0, plan.form.rows.span, 1, row, rolled=True)
+
+
+def _free_columns(f: Function, plan: WinogradPlan, copy: Callable[[Int, int], None]) -> None:
+    """`copy` the phases of every column of the stage that are in the input, where it is not known how wide that is."""
+    axis = plan.planes.columns
+    low = least(-(-axis.before // axis.stride), plan.stage_columns)
+    high = greatest(low, least(plan.stage_columns, (axis.extent + axis.before) // axis.stride))
+
+    def whole(j: Value, _: Sequence[Value]) -> None:
+        for s in range(axis.stride):
+            copy(j, s)
+
+    def edge(j: Value, _: Sequence[Value]) -> None:
+        for s in range(axis.stride):
+            at = f.add(f.mul(j, axis.stride), s - axis.before)
+            f.when(f.compare("icmp ult", at, axis.extent), lambda s=s: copy(j, s))  # type: ignore[misc]
+
+    f.loop(low, high, 1, whole, rolled=True)
+    f.loop(0, low, 1, edge, rolled=True)
+    f.loop(high, plan.stage_columns, 1, edge, rolled=True)
 
 
 def _columns(plan: WinogradPlan) -> tuple[range, list[tuple[int, int]]]:
