@@ -93,7 +93,9 @@ def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any
         if shapes
         else {name: given if isinstance(given, int) else str(given) for name, given in options.symbols.items()}
     )
-    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize", "free")}
+    chosen = {
+        name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize", "free", "specialize")
+    }
     return {"shapes": shapes, "symbols": symbols, "cache": cache, "disable": sorted(options.disable), **chosen}
 
 

@@ -22,6 +22,7 @@ from fusewise.cli.options import (
     Sanitize,
     Seed,
     Shapes,
+    Specialize,
     Symbols,
     Threads,
     Tune,
@@ -84,6 +85,7 @@ def bench(
     precision: Precision = "float32",
     tune: Tune = 0.0,
     sanitize: Sanitize = False,
+    specialize: Specialize = 0,
     cache: Cache = True,
     json: Json = False,
 ) -> None:

@@ -114,6 +114,15 @@ MemoryLimit = Annotated[
         help="The most that weights, intermediate results and outputs may take together, whatever the sizes.",
     ),
 ]
+Specialize = Annotated[
+    int,
+    typer.Option(
+        "--specialize",
+        min=0,
+        metavar="N",
+        help="Of free dimensions, give at most so many sizes that keep coming back a program of their own.",
+    ),
+]
 Tune = Annotated[
     float,
     typer.Option("--tune", min=0.0, metavar="SECONDS", help="Measure what is fastest here, and keep it for later."),
@@ -215,7 +224,7 @@ def options_of(context: typer.Context) -> Options:
     words = context.params
     given = {
         name: words[name]
-        for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize", "memory_limit")
+        for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize", "memory_limit", "specialize")
         if name in words
     }
     return Options(

@@ -165,12 +165,16 @@ class Specialist:
         """Make nothing any more; what is being made is given up soon."""
         self._is_wanted = False
 
-    def close(self) -> None:
-        """Make nothing any more, and wait until what is being made is given up."""
-        self.stop()
+    def wait(self) -> None:
+        """Wait until nothing is being made."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+    def close(self) -> None:
+        """Make nothing any more, and wait until what is being made is given up."""
+        self.stop()
+        self.wait()
 
     @property
     def _own(self) -> list[np.ndarray]:
