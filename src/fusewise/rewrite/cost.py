@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from fusewise.errors import UsageError
-from fusewise.ir.deciding import hint
+from fusewise.ir.deciding import at_hint, hint
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import ANCHOR_FAMILIES
@@ -304,7 +304,8 @@ def analytic_metrics(machine: Machine) -> tuple[CostMetric, ...]:
 class Cost:
     """A weighted sum of metrics over a graph's kernels: `cost(graph)`, in `unit`.
 
-    Equal kernels are priced once. Nodes on constants alone cost nothing: they are computed before the model runs.
+    Equal kernels are priced once, those of sizes that are not known at the hint. Nodes on constants alone cost nothing: they are
+    computed before the model runs.
     """
 
     terms: tuple[tuple[float, CostMetric], ...]
@@ -330,7 +331,9 @@ class Cost:
         kernel = kernel_of(node, around)
         found = self._known.get(kernel)
         if found is None:
-            found = self._known[kernel] = sum(weight * metric.of(kernel) for weight, metric in self.terms)
+            kinds = (kind for kind in (*kernel.inputs, *kernel.outputs) if isinstance(kind, TensorType))
+            priced = kernel if all(kind.is_fixed for kind in kinds) else at_hint(kernel)
+            found = self._known[kernel] = sum(weight * metric.of(priced) for weight, metric in self.terms)
         return found
 
 
