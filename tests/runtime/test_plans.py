@@ -24,7 +24,7 @@ from fusewise.runtime.container import Container
 from fusewise.runtime.executable import Executable, build
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
-from fusewise.runtime.plan_code import IDLE, PLAN, PlanWriter
+from fusewise.runtime.plan_code import FILL, IDLE, PLAN, PlanWriter
 from fusewise.runtime.program_json import program_from_json, program_to_json
 from fusewise.runtime.sound import check_program
 
@@ -225,7 +225,7 @@ def test_native_code_computes_what_sizes_are(sizes: list[int], values: list[tupl
     for k, size in enumerate(sizes):
         writer.store(k + 1, writer.number(size))
     image = compile_object(writer.text(), host_target(), "quick")
-    library = load([image], [PLAN, IDLE])
+    library = load([image], [PLAN, FILL, IDLE])
     compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.addresses[PLAN])
     for batch, sequence in values:
         dims, found = np.array([batch, sequence], np.int64), np.zeros(len(sizes) + 1, np.int64)

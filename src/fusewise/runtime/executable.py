@@ -239,9 +239,9 @@ def _plan_symbols(program: Program) -> tuple[str, ...]:
     """What that has beside its own symbol."""
     if not program.symbols:
         return ()
-    from fusewise.runtime.plan_code import IDLE
+    from fusewise.runtime.plan_code import FILL, IDLE
 
-    return (IDLE,)
+    return (FILL, IDLE)
 
 
 def _executable(

@@ -15,10 +15,24 @@ from fusewise.ir.monomial import Atom, Symbol
 from fusewise.ir.size import Size
 from fusewise.lower.memory import ALIGNMENT
 
-__all__ = ["IDLE", "PLAN", "PlanWriter"]
+__all__ = ["FILL", "FILL_SPEC", "IDLE", "PLAN", "PlanWriter"]
 
-PLAN, IDLE = "plan_sizes", "plan_idle"
-"""The function, and a kernel that does nothing, for steps that have nothing to do."""
+PLAN, FILL, IDLE = "plan_sizes", "plan_fill", "plan_idle"
+"""The function; one that fills the tables of a plan; and a kernel that does nothing, for steps that have nothing to do."""
+
+FILL_SPEC = (
+    *("slots", "steps", "buffers", "arenas", "arguments", "rows"),
+    *("chosen", "arena_offsets", "offsets", "nbytes"),
+    *("*run", "*bases", "*arena_buffers", "*argument_buffers", "*owners"),
+    *("*row_steps", "*row_words", "*versioned", "*functions", "*starts", "*flags"),
+)
+"""What `i64 FILL(ptr spec, ptr values, ptr words, ptr table, ptr patches, i64 arena)` reads, int64 each: counts; where parts begin
+among the numbers of a plan; and addresses (with a star) of tables that are the same in all plans (`runtime.plan_maker`), of `run`,
+bytes that it uses, and of `bases`, where buffers lie, of which it writes those that depend on the plan.
+
+It writes the arguments of all slots, the calls, and at `patches` the buffer, number and offset of each argument that is run and
+lies in a buffer without an address. It gives the number of words of the last, or -1 - k if slot k has an argument outside its
+buffer."""
 
 
 class PlanWriter:
@@ -132,6 +146,16 @@ class PlanWriter:
         return f"%v{self._count}"
 
 
+def _loads(names: Sequence[str]) -> str:
+    """Load the words of a spec by name; those that are called addresses are pointers."""
+    lines = []
+    for k, name in enumerate(names):
+        plain = name.removeprefix("*")
+        lines.append(f"%{plain}.spec = getelementptr i64, ptr %spec, i64 {k}")
+        lines.append(f"%{plain} = load {'ptr' if name != plain else 'i64'}, ptr %{plain}.spec")
+    return "\n  ".join(lines)
+
+
 _HELPERS = f"""
 declare {{i64, i1}} @llvm.sadd.with.overflow.i64(i64, i64)
 declare {{i64, i1}} @llvm.smul.with.overflow.i64(i64, i64)
@@ -215,6 +239,139 @@ define internal i64 @plan_middle(i64 %start, i64 %place, i64 %lines, ptr %values
   %before = and i64 %half, -{ALIGNMENT}
   %found = add i64 %start, %before
   ret i64 %found
+}}
+
+define i64 @{FILL}(ptr %spec, ptr %values, ptr %words, ptr %table, ptr %patches, i64 %arena) {{
+entry:
+  %first = ptrtoint ptr %values to i64
+  {_loads(FILL_SPEC)}
+  br label %clear
+clear:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %clear ]
+  %c.at = getelementptr i8, ptr %run, i64 %c
+  store i8 0, ptr %c.at
+  %c.next = add i64 %c, 1
+  %c.more = icmp sle i64 %c.next, %slots
+  br i1 %c.more, label %clear, label %mark.first
+mark.first:
+  %m.any = icmp sgt i64 %steps, 0
+  br i1 %m.any, label %mark, label %bases.first
+mark:
+  %m = phi i64 [ 0, %mark.first ], [ %m.next, %mark ]
+  %m.place = add i64 %chosen, %m
+  %m.value = getelementptr i64, ptr %values, i64 %m.place
+  %m.slot = load i64, ptr %m.value
+  %m.at = getelementptr i8, ptr %run, i64 %m.slot
+  store i8 1, ptr %m.at
+  %m.next = add i64 %m, 1
+  %m.more = icmp slt i64 %m.next, %steps
+  br i1 %m.more, label %mark, label %bases.first
+bases.first:
+  %own.at = getelementptr i64, ptr %bases, i64 %buffers
+  store i64 %first, ptr %own.at
+  br label %bases.check
+bases.check:
+  %b = phi i64 [ 0, %bases.first ], [ %b.next, %bases.body ]
+  %b.more = icmp slt i64 %b, %arenas
+  br i1 %b.more, label %bases.body, label %words.check
+bases.body:
+  %b.number = getelementptr i64, ptr %arena_buffers, i64 %b
+  %b.buffer = load i64, ptr %b.number
+  %b.place = add i64 %arena_offsets, %b
+  %b.value = getelementptr i64, ptr %values, i64 %b.place
+  %b.offset = load i64, ptr %b.value
+  %b.base = add i64 %b.offset, %arena
+  %b.at = getelementptr i64, ptr %bases, i64 %b.buffer
+  store i64 %b.base, ptr %b.at
+  %b.next = add i64 %b, 1
+  br label %bases.check
+words.check:
+  %w = phi i64 [ 0, %bases.check ], [ %w.next, %words.done ]
+  %p = phi i64 [ 0, %bases.check ], [ %p.next, %words.done ]
+  %w.more = icmp slt i64 %w, %arguments
+  br i1 %w.more, label %words.body, label %rows.check
+words.body:
+  %w.number = getelementptr i64, ptr %argument_buffers, i64 %w
+  %w.buffer = load i64, ptr %w.number
+  %w.base.at = getelementptr i64, ptr %bases, i64 %w.buffer
+  %w.base = load i64, ptr %w.base.at
+  %w.place = add i64 %offsets, %w
+  %w.offset.at = getelementptr i64, ptr %values, i64 %w.place
+  %w.offset = load i64, ptr %w.offset.at
+  %w.word = add i64 %w.base, %w.offset
+  %w.at = getelementptr i64, ptr %words, i64 %w
+  store i64 %w.word, ptr %w.at
+  %w.owner.at = getelementptr i64, ptr %owners, i64 %w
+  %w.owner = load i64, ptr %w.owner.at
+  %w.run.at = getelementptr i8, ptr %run, i64 %w.owner
+  %w.run = load i8, ptr %w.run.at
+  %w.runs = icmp ne i8 %w.run, 0
+  br i1 %w.runs, label %words.bound, label %words.done
+words.bound:
+  %w.end.place = add i64 %nbytes, %w.buffer
+  %w.end.at = getelementptr i64, ptr %values, i64 %w.end.place
+  %w.end = load i64, ptr %w.end.at
+  %w.outside = icmp ugt i64 %w.offset, %w.end
+  br i1 %w.outside, label %outside, label %words.given
+words.given:
+  %w.given = icmp eq i64 %w.base, 0
+  br i1 %w.given, label %words.patch, label %words.done
+words.patch:
+  %p.at = getelementptr i64, ptr %patches, i64 %p
+  store i64 %w.buffer, ptr %p.at
+  %p.word = getelementptr i64, ptr %p.at, i64 1
+  store i64 %w, ptr %p.word
+  %p.offset = getelementptr i64, ptr %p.at, i64 2
+  store i64 %w.offset, ptr %p.offset
+  %p.more = add i64 %p, 3
+  br label %words.done
+words.done:
+  %p.next = phi i64 [ %p, %words.body ], [ %p, %words.given ], [ %p.more, %words.patch ]
+  %w.next = add i64 %w, 1
+  br label %words.check
+outside:
+  %outside.found = sub i64 -1, %w.owner
+  ret i64 %outside.found
+rows.check:
+  %r = phi i64 [ 0, %words.check ], [ %r.next, %rows.body ]
+  %r.more = icmp slt i64 %r, %rows
+  br i1 %r.more, label %rows.body, label %done
+rows.body:
+  %r.native.at = getelementptr i64, ptr %row_steps, i64 %r
+  %r.native = load i64, ptr %r.native.at
+  %r.place = add i64 %chosen, %r.native
+  %r.slot.at = getelementptr i64, ptr %values, i64 %r.place
+  %r.slot = load i64, ptr %r.slot.at
+  %r.word = mul i64 %r, 4
+  %r.row = getelementptr i64, ptr %table, i64 %r.word
+  %r.function.at = getelementptr i64, ptr %functions, i64 %r.slot
+  %r.function = load i64, ptr %r.function.at
+  store i64 %r.function, ptr %r.row
+  %r.start.at = getelementptr i64, ptr %starts, i64 %r.slot
+  %r.start = load i64, ptr %r.start.at
+  %r.words = ptrtoint ptr %words to i64
+  %r.arguments = add i64 %r.words, %r.start
+  %r.arguments.at = getelementptr i64, ptr %r.row, i64 1
+  store i64 %r.arguments, ptr %r.arguments.at
+  %r.given.row = getelementptr i64, ptr %row_words, i64 %r.word
+  %r.given.flags = getelementptr i64, ptr %r.given.row, i64 2
+  %r.given = load i64, ptr %r.given.flags
+  %r.own.at = getelementptr i64, ptr %flags, i64 %r.slot
+  %r.own = load i64, ptr %r.own.at
+  %r.versioned.at = getelementptr i64, ptr %versioned, i64 %r
+  %r.versioned = load i64, ptr %r.versioned.at
+  %r.is = icmp ne i64 %r.versioned, 0
+  %r.flags = select i1 %r.is, i64 %r.own, i64 %r.given
+  %r.flags.at = getelementptr i64, ptr %r.row, i64 2
+  store i64 %r.flags, ptr %r.flags.at
+  %r.part.from = getelementptr i64, ptr %r.given.row, i64 3
+  %r.part = load i64, ptr %r.part.from
+  %r.part.at = getelementptr i64, ptr %r.row, i64 3
+  store i64 %r.part, ptr %r.part.at
+  %r.next = add i64 %r, 1
+  br label %rows.check
+done:
+  ret i64 %p
 }}
 
 define void @{IDLE}(ptr %arguments, i64 %low, i64 %high, i64 %of, i64 %worker, i64 %again) {{

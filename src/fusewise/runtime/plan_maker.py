@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fusewise.runtime.arena import OutputBlocks, SizedOutputs, address_of, align
 from fusewise.runtime.crew import Crew
 from fusewise.runtime.faults import faults_of
 from fusewise.runtime.jit import Library
-from fusewise.runtime.plan_code import IDLE, PLAN
+from fusewise.runtime.plan_code import FILL, FILL_SPEC, IDLE, PLAN
 from fusewise.runtime.plan_tables import native_slots, numbers_of
 from fusewise.runtime.results import Results
 from fusewise.runtime.run_plan import (
@@ -39,8 +39,6 @@ from fusewise.runtime.threads import STEP_WORDS, CallRow, StepTable, step_table
 
 __all__ = ["PlanMaker"]
 
-_EMPTY = np.empty(0, np.uint8)
-
 
 class PlanMaker:
     """Of a program with symbols: `numbers` for the dimensions of inputs, and from these and an arena a plan."""
@@ -55,9 +53,7 @@ class PlanMaker:
         self._compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.addresses[PLAN])
         self._kinds = [buffer.kind for buffer in program.buffers]
         self._blocks = [self._block(k, contents) for k in range(len(program.buffers))]
-        self._bases = np.array([0 if block is None else address_of(block) for block in (*self._blocks, None)], np.int64)
-        self._arena = np.flatnonzero([kind == "arena" for kind in self._kinds])
-        self._contents = np.flatnonzero([kind == "sizes" for kind in self._kinds])
+        self._contents = [k for k, kind in enumerate(self._kinds) if kind == "sizes"]
         self._inputs = ports_of(program)
         self._sized = [k for k, b in enumerate(program.buffers) if b.kind == "host" and self._blocks[k] is None]
         self._steps(contents)
@@ -84,18 +80,17 @@ class PlanMaker:
         """Tables of all slots, and one behind them of a step that has nothing to do; calls, with slots in place of addresses."""
         slots = [slot for _, _, found in native_slots(self._program) for slot in found]
         of_kernel = [self._library.addresses[symbol] for symbol in contents.symbols]
-        functions = [of_kernel[slot.kernel] for slot in slots]
-        self._functions = np.array([*functions, self._library.addresses[IDLE]], np.int64)
-        counts = np.array([len(slot.arguments) for slot in slots], np.int64)
-        starts = np.cumsum(counts) - counts
-        self._starts = np.array([*(8 * starts), 0], np.int64)
-        self._flags = np.array([*(_flags(slot) for slot in slots), 1], np.int64)
+        counts = [len(slot.arguments) for slot in slots]
         buffers = [place.buffer for slot in slots for place in slot.arguments]
-        self._buffers = np.array(buffers, np.int64)
-        self._buffers[self._buffers == SIZES] = len(self._kinds)
-        self._owners = np.repeat(np.arange(len(slots)), counts)
-        of_caller = np.array([kind in ("input", "output") for kind in self._kinds] + [False], bool)
-        self._patched = np.flatnonzero(of_caller[self._buffers])
+        tables = {
+            "functions": [*(of_kernel[slot.kernel] for slot in slots), self._library.addresses[IDLE]],
+            "starts": [*(8 * start for start in accumulate(counts, initial=0))],
+            "flags": [*map(_flags, slots), 1],
+            "argument_buffers": [len(self._kinds) if buffer == SIZES else buffer for buffer in buffers],
+            "owners": [slot for slot, count in enumerate(counts) for _ in range(count)],
+            "arena_buffers": [k for k, kind in enumerate(self._kinds) if kind == "arena"],
+            "bases": [*map(self._base, range(len(self._kinds))), 0],
+        }
         self._parts: list[tuple[slice, tuple[int, ...]] | list[tuple[int, HostStep]]] = []
         rows: list[tuple[int, CallRow]] = []
         native = -1
@@ -112,10 +107,42 @@ class PlanMaker:
             part = slice(len(rows), len(rows) + len(found))
             self._parts.append((part, tuple(number for number, _ in found)))
             rows += found
-        self._table = step_table([row for _, row in rows]).words
-        self._native = self._table[:, 0].copy()
-        versions = [isinstance(self._program.steps[number], StepVersions) for number, _ in rows]
-        self._versioned = np.flatnonzero(versions)
+        self._rows = step_table([row for _, row in rows]).words
+        tables["row_steps"] = [row.function for _, row in rows]
+        tables["versioned"] = [isinstance(self._program.steps[number], StepVersions) for number, _ in rows]
+        self._tables = {name: np.array(found or [0], np.int64) for name, found in tables.items()}
+        self._tables |= {"row_words": self._rows, "run": np.zeros(len(slots) + 1, np.uint8)}
+        self._spec(len(slots), native + 1)
+
+    def _base(self, buffer: int) -> int:
+        """Where a buffer lies in all plans; 0 for one of the caller's."""
+        block = self._blocks[buffer]
+        if block is None:
+            return 0 if self._kinds[buffer] in ("input", "output") else -1
+        return address_of(block) or -1
+
+    def _spec(self, slots: int, steps: int) -> None:
+        """What native code reads to fill a plan's tables."""
+        layout, rows, own = self.layout, len(self._rows), self._tables
+        arguments = layout.offsets.stop - layout.offsets.start
+        parts = {
+            "slots": slots,
+            "steps": steps,
+            "buffers": len(self._kinds),
+            "arguments": arguments,
+            "rows": rows,
+            "arenas": layout.arena.stop - layout.arena.start,
+            "arena_offsets": layout.arena.start,
+            "chosen": layout.chosen.start,
+            "offsets": layout.offsets.start,
+            "nbytes": layout.nbytes.start,
+        }
+        words = [parts[n] if n in parts else address_of(own[n[1:]]) if own[n[1:]].size else 0 for n in FILL_SPEC]
+        self._spec_words, self._given = np.array(words, np.int64), np.zeros(max(1, 3 * arguments), np.int64)
+        self._addresses = address_of(self._spec_words), rows, address_of(self._given)
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+        fill = ctypes.CFUNCTYPE(word, pointer, pointer, pointer, pointer, pointer, word)
+        self._native_fill = fill(self._library.addresses[FILL])
 
     def _ports(self) -> None:
         program = self._program
@@ -145,18 +172,16 @@ class PlanMaker:
 
     def plan(self, numbers: np.ndarray, arena: np.ndarray) -> RunPlan:
         """The plan of these numbers, in an arena that is large enough. `ValueError` for an argument outside its buffer."""
-        layout = self.layout
-        bases, blocks = self._bases.copy(), list(self._blocks)
-        bases[-1] = address_of(numbers)
-        bases[self._arena] = numbers[layout.arena] + address_of(arena)
-        for buffer in self._contents.tolist():
+        blocks, bases = list(self._blocks), self._tables["bases"]
+        for buffer in self._contents:
             block = blocks[buffer] = self._filled(numbers, buffer)
             bases[buffer] = address_of(block)
-        nbytes = numbers[layout.nbytes]
+        nbytes = numbers[self.layout.nbytes]
         for buffer in self._sized:
             block = blocks[buffer] = aligned_block(int(nbytes[buffer]))
             bases[buffer] = address_of(block)
-        words = self._words(numbers, nbytes, bases)
+        words, calls = np.empty(max(1, self._tables["owners"].size), np.int64), np.empty(self._rows.shape, np.int64)
+        patches = self._fill(numbers, words, calls, address_of(arena))
         for buffer in self._viewed:
             if self._kinds[buffer] == "arena":
                 start = int(bases[buffer]) - address_of(arena)
@@ -167,9 +192,9 @@ class PlanMaker:
             self._inputs,
             tuple(blocks),
             words.data,
-            self._patches(numbers),
+            patches,
             tuple([(b, SizedOutputs(made, tuple(numbers[part].tolist()))) for b, made, part in self._outputs]),
-            self._parts_of(numbers, words),
+            self._parts_of(numbers, calls),
             self._results or self._results_of(numbers),
             None if self._faults is None else self._faults.at(lambda size: evaluate(size, self._values(numbers))),
             numbers=numbers,
@@ -188,37 +213,24 @@ class PlanMaker:
         narrow = self._program.buffers[buffer].nbytes < 8 * found.size
         return (found.astype(np.int32) if narrow else found).view(np.uint8)
 
-    def _words(self, numbers: np.ndarray, nbytes: np.ndarray, bases: np.ndarray) -> np.ndarray:
-        """The arguments of all slots."""
-        offsets = numbers[self.layout.offsets]
-        ends = nbytes[self._buffers]
-        outside = (offsets < 0) | (offsets > ends)
-        if outside.any():
-            run = np.isin(self._owners, numbers[self.layout.chosen])
-            if (outside & run).any():
-                step = int(self._owners[np.flatnonzero(outside & run)[0]])
-                raise ValueError(f"an argument of kernel call {step} lies outside its buffer")
-        words: np.ndarray = bases[self._buffers] + offsets
-        return words
-
-    def _patches(self, numbers: np.ndarray) -> tuple[tuple[int, Sequence[tuple[int, int]]], ...]:
-        """Which arguments of what is run point into the caller's arrays."""
-        run = np.zeros(self._functions.size, bool)
-        run[numbers[self.layout.chosen]] = True
-        places = self._patched[run[self._owners[self._patched]]]
-        offsets = numbers[self.layout.offsets][places].tolist()
+    def _fill(
+        self, numbers: np.ndarray, words: np.ndarray, calls: np.ndarray, arena: int
+    ) -> tuple[tuple[int, Sequence[tuple[int, int]]], ...]:
+        """Write the arguments of all slots and the calls; what of the arguments points into the caller's arrays."""
+        spec, rows, given = self._addresses
+        count = self._native_fill(
+            spec, address_of(numbers), address_of(words), address_of(calls) if rows else 0, given, arena
+        )
+        if count < 0:
+            raise ValueError(f"an argument of kernel call {-1 - count} lies outside its buffer")
         found: dict[int, list[tuple[int, int]]] = {}
-        for buffer, place, offset in zip(self._buffers[places].tolist(), places.tolist(), offsets, strict=True):
+        triples = iter(self._given[:count].tolist())
+        for buffer, place, offset in zip(triples, triples, triples, strict=True):
             found.setdefault(buffer, []).append((place, offset))
         return tuple(found.items())
 
-    def _parts_of(self, numbers: np.ndarray, words: np.ndarray) -> tuple[Stretch | HostPart, ...]:
-        """Calls with addresses, and host steps for these sizes."""
-        slots = numbers[self.layout.chosen][self._native]
-        table = self._table.copy()
-        table[:, 0] = self._functions[slots]
-        table[:, 1] = self._starts[slots] + address_of(words)
-        table[self._versioned, 2] = self._flags[slots[self._versioned]]
+    def _parts_of(self, numbers: np.ndarray, table: np.ndarray) -> tuple[Stretch | HostPart, ...]:
+        """Calls, and host steps for these sizes."""
         at = address_of(table) if table.size else 0
         parts: list[Stretch | HostPart] = []
         for part in self._parts:
