@@ -1,4 +1,4 @@
-"""Makes plans: one native call, which computes every number that depends on sizes, and a few operations on arrays.
+"""Makes plans: two native calls, which compute every number that depends on sizes and fill the tables of a run with them.
 
 What is the same for all sizes is made once: addresses of kernels and constants, tables of calls, and which argument lies in which
 buffer.
