@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewise.errors import InvalidModel, UsageError
+from fusewise.errors import InvalidModel, ResourceLimit, UsageError
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import load
@@ -233,3 +233,13 @@ def test_rolling_by_a_remainder_keeps_the_size() -> None:
         b.finish(b.op("Concat", b.op("Slice", x, by, far, zero), b.op("Slice", x, zero, by, zero), axis=0)), free=True
     )
     assert _output(graph) == "float32[H,3]" and graph.symbols[0].low == 1
+
+
+def test_sizes_without_end_are_refused_in_a_sentence() -> None:
+    b = GraphBuilder()
+    rank = 16
+    x, y = (b.input(name, tuple(f"{name}{d}" for d in range(rank))) for name in "xy")
+    dims = b.op("Add", b.op("Shape", x), b.op("Shape", y))
+    graph = b.finish(b.op("Flatten", b.op("ConstantOfShape", dims)))
+    with pytest.raises(ResourceLimit, match="sum of .* terms; the limit is 1,024"):
+        bind(graph, free=True)

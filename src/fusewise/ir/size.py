@@ -21,6 +21,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from fusewise.errors import ResourceLimit
 from fusewise.ir.asking import DECIDER, Decider, Undecided, is_nonnegative, is_zero, known
 from fusewise.ir.bounds import Written, bounds_of
 from fusewise.ir.monomial import (
@@ -332,8 +333,15 @@ def _sum(terms: list[tuple[Monomial, int]]) -> Any:
     return _made(sum(c for m, c in terms if not m), [term for term in terms if term[0]])
 
 
+MOST_TERMS = 1024
+"""Of a size; a product that would have more is refused."""
+
+
 @lru_cache(maxsize=4096)
 def _product(left: int, right: int) -> Any:
+    a, b = (len(size.terms) + 1 if isinstance(size, Size) else 1 for size in (left, right))
+    if a * b > MOST_TERMS and min(a, b) > 1:
+        raise ResourceLimit(f"the product of two sizes would be a sum of {a * b:,} terms; the limit is {MOST_TERMS:,}")
     return _sum([(times(m, n), c * d) for m, c in _all_terms(left) for n, d in _all_terms(right)])
 
 
