@@ -43,6 +43,8 @@ def versions_of(
     found = []
     every = hints_for(symbols)
     for hints in every:
+        if any(one.holds(hints) for one in found):
+            continue
         for kernel in kernels:
             with deciding(hints) as conditions:
                 understood = kernel.understand(task, target.instructions)

@@ -1,9 +1,9 @@
 """Versions of a step whose sizes are not all known: kernels that are right where their conditions hold, tried in order.
 
-A kernel of such a task is built at once, for one hint after another: large sizes, few, one. Comparisons that ranges do not answer
-are answered at the hint, and are the conditions of that version; schedules are made for the hint. It is by the first kernel that
-accepts it, for the last hint by each. The first version without conditions is the last. Versions read weights packed alike, if the
-kernel knows a schedule for it.
+A kernel of such a task is built at once, for one hint after another: usual sizes, many, few, one; for those that no version before
+is for. Comparisons that ranges do not answer are answered at the hint, and are the conditions of that version; schedules are made
+for the hint. It is by the first kernel that accepts it, for the last hint by each. The first version without conditions is the
+last. Versions read weights packed alike, if the kernel knows a schedule for it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from fusewise.trace import Trace
 
 __all__ = ["Versions", "hints_for"]
 
+MANY = 8
+"""A size that versions are made for of what is planned for one, such as a batch."""
+
 FEW = 2
 """A small size that versions are made for, beside one."""
 
@@ -44,13 +47,14 @@ Hints = tuple[Mapping[str, int], ...]
 
 
 def hints_for(symbols: Sequence[Symbol]) -> Hints:
-    """Values of symbols to make versions for: those to plan for, few, and one."""
+    """Values of symbols to make versions for: those to plan for, many of what is one there, few, and one."""
     usual = {one.name: hint(size_of(one)) for one in symbols}
+    many = {one.name: min(MANY, one.high) if usual[one.name] == 1 else usual[one.name] for one in symbols}
 
     def near(count: int) -> dict[str, int]:
         return {one.name: min(max(one.low, count), one.high) for one in symbols}
 
-    return tuple({str(each): each for each in (usual, near(FEW), near(1))}.values())
+    return tuple({str(each): each for each in (usual, many, near(FEW), near(1))}.values())
 
 
 @record(frozen=True)
@@ -104,6 +108,8 @@ class Versions:
         made: list[_Version] = []
         refused: list[str] = []
         for hints in self.hints:
+            if any(all(condition.holds(hints) for condition in one.code.conditions) for one in made):
+                continue  # it would not be taken there
             for version in self._versions(task, work, hints, made, refused):
                 if not any(set(one.code.conditions) <= set(version.code.conditions) for one in made):
                     made.append(version)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from fusewise.codegen.cost import bound
 from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles
-from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
+from fusewise.codegen.families.winograd.plan import FreeSchedule, Planes, WinogradPlan, WinogradSchedule, plan_of
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.llvm.stores import far_of
@@ -37,6 +37,9 @@ F(6, 3) everywhere, by 5 to 8e-6 without it there."""
 
 MOST_ROUNDS = 4
 """Up to how many strips for each worker are tried so that transformed inputs fit the second level."""
+
+TIMES = (2, 4, 8)
+"""How many times as many samples are asked about, where it is not known how many there are."""
 
 LOADS = 2
 """Loads that a core begins in a cycle, as taken."""
@@ -131,7 +134,20 @@ def schedules(planes: Planes, task: Task, target: Target) -> Iterable[WinogradSc
     far = far_of(task, target)
     for choice in choices(planes, target):
         for schedule in _cut(planes, choice, target):
-            yield replace(schedule, fetches_inputs=_fetches_inputs(planes, schedule, target), far=far)
+            found = replace(schedule, fetches_inputs=_fetches_inputs(planes, schedule, target), far=far)
+            yield _free(planes, choice, found, target) if planes.free else found
+
+
+def _free(planes: Planes, choice: WinogradChoice, schedule: WinogradSchedule, target: Target) -> FreeSchedule:
+    """A schedule for sizes that are not known: up to so many tiles that filters had better lie in memory."""
+    known = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
+    if choice.filters != "registers":
+        return FreeSchedule(**known)
+    for times in TIMES:
+        more = replace(planes, shape=replace(planes.shape, batch=planes.shape.batch * times))
+        if choices(more, target)[0].filters != choice.filters:
+            return FreeSchedule(**known, most=planes.grid(choice.form).tiles * times * 3 // 4)
+    return FreeSchedule(**known)
 
 
 def _cut(planes: Planes, choice: WinogradChoice, target: Target) -> Iterator[WinogradSchedule]:

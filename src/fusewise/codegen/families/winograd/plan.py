@@ -28,7 +28,7 @@ from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.records import record
 
-__all__ = ["Block", "Planes", "WinogradPlan", "WinogradSchedule", "plan_of", "planes_of"]
+__all__ = ["Block", "FreeSchedule", "Planes", "WinogradPlan", "WinogradSchedule", "plan_of", "planes_of"]
 
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -187,6 +187,13 @@ class WinogradSchedule:
     ahead: bool = False
     fetches_inputs: bool = False
     far: Far = Far()
+
+
+@record(frozen=True)
+class FreeSchedule(WinogradSchedule):
+    """The same where sizes are not known: for `most` tiles and fewer, where that is not 0."""
+
+    most: int = 0
 
 
 class Block(NamedTuple):
