@@ -99,6 +99,16 @@ def test_a_sum_takes_the_place_of_its_symbol() -> None:
     assert str(graph.types["mask"]) == "float32[2,P + S]" and [s.name for s in graph.symbols] == ["P", "S"]
 
 
+def test_sizes_of_one_name_that_cannot_be_equal_are_two() -> None:
+    b = GraphBuilder()
+    x, past, mask = b.input("x", ("N", "S", 4)), b.input("past", ("N", "P", 4)), b.input("mask", ("N", "S", 1))
+    model = b.finish(b.op("Add", b.op("Concat", past, x, axis=1), mask))
+    with pytest.warns(RuntimeWarning, match="dimension 1 of input 'mask' has the name 'S', .* it is P \\+ S"):
+        graph = bind(model, free=True)
+    assert str(graph.types["mask"]) == "float32[N,P + S,1]" and [s.name for s in graph.symbols] == ["N", "S", "P"]
+    assert str(graph.types["past"]) == "float32[N,P,4]"
+
+
 def test_names_that_are_sums_are_sums() -> None:
     b = GraphBuilder()
     x, y = b.input("x", ("P", 3)), b.input("y", ("P + 2*S", 3))

@@ -52,10 +52,16 @@ class Equations:
     def __init__(self, symbols: Sequence[Symbol]) -> None:
         self.order = {symbol.name: k for k, symbol in enumerate(symbols)}
         self.symbols = {symbol.name: symbol for symbol in symbols}
+        self.free = tuple(symbol for symbol in symbols if symbol.low < symbol.high)
         self.values: dict[str, int] = {}
         self.same: dict[str, int] = {}  # what an extremum is, by how it is written
         self.checks: dict[tuple[str, str], Check] = {}
         self.is_new = False
+
+    @property
+    def pinned(self) -> int:
+        """How many symbols can only be one number, of those that could be more."""
+        return sum(not isinstance(self.known(size_of(symbol)), Size) for symbol in self.free)
 
     def known(self, size: int) -> int:
         """A size in terms of what is known by now."""

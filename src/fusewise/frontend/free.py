@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -26,6 +27,9 @@ from fusewise.ir.size import LARGEST, Size, Symbol, size_of
 from fusewise.ir.types import Dim, TensorType, ValueType
 
 __all__ = ["RANGES", "in_symbols", "ranges_of", "with_names"]
+
+MOST_RANK = 64
+"""More than any input has dimensions."""
 
 RANGES = "symbol_ranges"
 """The key, among a graph's metadata, of ranges that its maker states of symbols: `sequence=1..2048,batch=1..64`."""
@@ -89,8 +93,60 @@ def in_symbols(
 ) -> Graph:
     """The graph with sizes in terms of symbols in all types, `inputs` having names for dimensions that are free.
 
-    `given` are ranges and hints by name. Raises `InvalidModel` where operands cannot fit, whatever the sizes are.
+    `given` are ranges and hints by name. Where sizes that have one name cannot be equal, or only for one number, each is one of its
+    own, and a sentence is told. Raises `InvalidModel` where operands cannot fit, whatever the sizes are.
     """
+    apart, origins = _apart(inputs)
+    try:
+        found, pinned = _solved(graph, inputs, declared, given)
+        if not pinned or not origins:
+            return found
+    except InvalidModel:
+        if not origins:
+            raise
+        found, pinned = graph, len(inputs) * MOST_RANK
+    others = {name: replace(given[old], name=name) for name, (old, _, _) in origins.items() if old in given}
+    try:
+        better, fewer = _solved(graph, apart, declared, {**given, **others})
+    except InvalidModel:
+        fewer = pinned
+    if fewer >= pinned:
+        return found if found is not graph else _solved(graph, inputs, declared, given)[0]
+    for old, name, axis in origins.values():
+        size = better.tensor(name).dims[axis]
+        if str(size) != old:
+            told = f"dimension {axis} of input {name!r} has the name {old!r}, as others have, but cannot be as long: it is {size}"
+            warnings.warn(told, RuntimeWarning, stacklevel=5)
+    return better
+
+
+def _apart(
+    inputs: Mapping[str, TensorType],
+) -> tuple[dict[str, TensorType], dict[str, tuple[str, str, int]]]:
+    """The inputs with a name of its own for each dimension but the first that has it; the name, the input and the axis of each
+    that was given another.
+    """
+    taken: dict[Any, str] = {dim: dim for kind in inputs.values() for dim in kind.shape or () if isinstance(dim, str)}
+    seen: set[str] = set()
+    found, origins = {}, {}
+    for name, kind in inputs.items():
+        dims: list[Dim] = []
+        for axis, dim in enumerate(kind.shape or ()):
+            if isinstance(dim, str) and dim in seen and dim.isidentifier():
+                taken[name, axis] = _unlike(f"{dim}_of_{_plain(name)}", taken)
+                origins[taken[name, axis]] = dim, name, axis
+                dim = taken[name, axis]
+            elif isinstance(dim, str):
+                seen.add(dim)
+            dims.append(dim)
+        found[name] = TensorType(kind.dtype, tuple(dims))
+    return found, origins
+
+
+def _solved(
+    graph: Graph, inputs: Mapping[str, TensorType], declared: Mapping[str, ValueType], given: Mapping[str, Symbol]
+) -> tuple[Graph, int]:
+    """The graph with sizes in all types, and how many symbols can only be one number."""
     names = dict.fromkeys(dim for kind in inputs.values() for dim in kind.shape or () if isinstance(dim, str))
     usual = _usual(inputs)
     symbols = [
@@ -108,7 +164,8 @@ def in_symbols(
         known = {name: TensorType(kind.dtype, tuple(map(equations.known, kind.dims))) for name, kind in typed.items()}
         found = infer_graph(graph, known, stated, equations=equations)
         if not equations.is_new:
-            return _simplified(graph.replace(types=found.types, checks=equations.settled_checks()), found)
+            bound = graph.replace(types=found.types, checks=equations.settled_checks())
+            return _simplified(bound, found), equations.pinned
     raise InvalidModel("what the sizes of inputs have to be does not come to an end")
 
 
