@@ -45,8 +45,6 @@ def recurrent_reason(graph: Graph, node: Node) -> str:
         return f"{node.op} on another type than float32 or float64"
     if any(kind is not None and 0 in kind.dims for kind in kinds):
         return f"{node.op} of nothing"
-    if kinds[0] is not None and not isinstance(kinds[0].dims[0 if call.attribute("layout", 0) else 1], int):
-        return f"{node.op} of a number of samples that is not known"
     try:
         directions = len(recurrence_of(node.op, dict(node.attributes)).backward)
     except ValueError as error:

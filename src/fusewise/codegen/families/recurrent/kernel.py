@@ -46,6 +46,7 @@ from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.steps.calls import CALL_BYTES
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.size import SizeNeeded
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
@@ -88,12 +89,25 @@ class RecurrentTask:
     instructions: InstructionSet
 
     def plan(self, schedule: RecurrentSchedule) -> RecurrentPlan:
-        return plan_of(self.shape, self.instructions, schedule.units, schedule.chunk, schedule.ahead)
+        """The plan; of sizes one for so many steps and rows at least, since the last ones are moved back."""
+        s, plan = self.shape, plan_of(self.shape, self.instructions, schedule.units, schedule.chunk, schedule.ahead)
+        if s.steps < plan.chunk or s.samples < plan.rows:
+            raise SizeNeeded(f"{s.steps} steps of {s.samples} samples are not {plan.chunk} of {plan.rows}")
+        return plan
 
 
 def _understand(task: Task, instructions: InstructionSet) -> RecurrentTask | RefusalReason:
     found = understand(task)
     return found if isinstance(found, RefusalReason) else RecurrentTask(found, instructions)
+
+
+def _understand_steps(task: Task, instructions: InstructionSet) -> RecurrentTask | RefusalReason:
+    found = _understand(task, instructions)
+    if isinstance(found, RecurrentTask) and not (
+        isinstance(found.shape.steps, int) and isinstance(found.shape.samples, int)
+    ):
+        return RefusalReason("as many calls as there are steps, which is not known")
+    return found
 
 
 def _schedules(r: RecurrentTask, task: Task, target: Target) -> Iterable[RecurrentSchedule]:
@@ -279,7 +293,7 @@ def _group(e: Unit, stage: GateProduct, step: Value, group: Int) -> None:
 RECURRENT = (
     Kernel(
         "recurrence-by-steps",
-        _understand,
+        _understand_steps,
         _schedules_steps,
         _arguments_steps,
         written(_arguments_steps, _write_steps),

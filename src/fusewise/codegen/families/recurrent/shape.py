@@ -12,6 +12,7 @@ from fusewise.codegen.machine.figures import TileFigures
 from fusewise.codegen.nest.instruction import FMA_LATENCY
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
+from fusewise.ir.deciding import hint, known_equal
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.recurrence import recurrent_operand
 from fusewise.lower.task import RefusalReason, Task
@@ -129,7 +130,7 @@ def understand(task: Task) -> RecurrentShape | RefusalReason:
         view = view_of(bare, place)
         if isinstance(view, RefusalReason):
             return view
-        if 0 in view.shape:
+        if any(known_equal(extent, 0) for extent in view.shape):
             return RefusalReason("an operand is empty", name)
         views[name] = view
     steps, samples, inputs = views["x"].shape
@@ -166,7 +167,9 @@ def plan_of(
 ) -> RecurrentPlan:
     """Tiles that fit the registers, and scratch memory."""
     lanes = lanes_for(instructions, s.hidden, 8 * s.nbytes)
-    blocks, rows = -(-s.hidden // lanes), -(-s.samples // units)
+    blocks, rows = -(-s.hidden // lanes), -(-hint(s.samples) // units)
+    if not isinstance(s.samples, int):  # units of as many rows as at the hint
+        units = -(-s.samples // rows)
     every = tuple(range(s.gates))
     split = s.settings.op == "GRU" and not s.settings.resets_after
     states = tuple(_stage(instructions, g, s.hidden, rows, blocks) for g in (((0, 1), (2,)) if split else (every,)))
