@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fusewise.errors import InvalidModel, ResourceLimit, UsageError
 from fusewise.frontend.bind import bind
+from fusewise.frontend.infer_types import infer_types, without_declared
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import load
 from fusewise.ir.at_sizes import at_sizes
@@ -143,6 +144,24 @@ def test_ranges_become_as_narrow_as_they_must_be() -> None:
     for length in (40, 41, 59, 60, 400):
         static = bind(load(to_model(at_sizes(graph, {"N": 1, "L": length}))), {"x": (1, 1, length)})
         assert static.tensor(static.outputs[0]).dims[2] == at_sizes(graph, {"N": 1, "L": length}).tensor(x).dims[2]
+
+
+def test_types_inferred_anew_are_the_same() -> None:
+    b = GraphBuilder()
+    past, x, table = (
+        b.input("past", ("N", "P", 4)),
+        b.input("x", ("N", "S", 4)),
+        b.constant(np.ones((1, 512, 4), np.float32)),
+    )
+    whole = b.op("Concat", past, x, axis=1)
+    end = b.op("Slice", b.op("Shape", whole), *map(b.constant, (i64(1), i64(2))))
+    graph = bind(
+        b.finish(b.op("Add", whole, b.op("Slice", table, b.constant(i64(0)), end, b.constant(i64(1))))), free=True
+    )
+    assert [str(check.condition) for check in graph.checks] == ["- P - S + 512 >= 0"] and _output(
+        graph
+    ) == "float32[N,P + S,4]"
+    assert infer_types(graph).types == graph.types and without_declared(graph).types == graph.types
 
 
 def test_what_cannot_be_decided_is_a_check_with_a_sentence() -> None:

@@ -49,13 +49,14 @@ class Equations:
     `is_new`: something was learned that types inferred before do not know of.
     """
 
-    def __init__(self, symbols: Sequence[Symbol]) -> None:
+    def __init__(self, symbols: Sequence[Symbol], checks: Sequence[Check] = ()) -> None:
         self.order = {symbol.name: k for k, symbol in enumerate(symbols)}
         self.symbols = {symbol.name: symbol for symbol in symbols}
         self.free = tuple(symbol for symbol in symbols if symbol.low < symbol.high)
         self.values: dict[str, int] = {}
-        self.same: dict[str, int] = {}  # what an extremum is, by how it is written
         self.checks: dict[tuple[str, str], Check] = {}
+        for check in checks:
+            self._check(check)
         self.is_new = False
 
     @property
@@ -79,8 +80,19 @@ class Equations:
         if isinstance(atom, Symbol):
             value = self.values.get(atom.name)
             return size_of(self.symbols.get(atom.name, atom)) if value is None else value
-        found: int = _COMPOUNDS[atom.op](*map(self.known, atom.args))
-        return self.same.get(str(found), found) if self.same and isinstance(found, Size) else found
+        args = tuple(map(self.known, atom.args))
+        if self.checks and atom.op in ("min", "max"):
+            args = self._decisive(args, 1 if atom.op == "min" else -1)
+        found: int = _COMPOUNDS[atom.op](*args)
+        return found
+
+    def _decisive(self, args: tuple[int, ...], sign: int) -> tuple[int, ...]:
+        """The arguments of a minimum (a maximum with the sign -1) that no check says to be beyond others."""
+        kept = list(args)
+        for one in args:
+            if any(other is not one and ("nonnegative", str((one - other) * sign)) in self.checks for other in kept):
+                kept.remove(one)
+        return tuple(kept)
 
     def equal(self, a: int, b: int, why: str) -> int:
         """Have two sizes be equal, by a value for a symbol if there is one; gives the one to go on with."""
@@ -137,10 +149,9 @@ class Equations:
         if extremum is None:
             self._check(check)
             return
-        op, which, value, others = extremum
+        op, value, others = extremum
         for other in others:
             self._require(other - value if op == "min" else value - other, check.sentence)
-        self.same[str(which)] = value
         self.is_new = True
 
     def _solved(self, size: Size) -> tuple[Symbol, int] | None:
@@ -253,19 +264,16 @@ def _primitive(size: Size) -> Size:
     return reduced
 
 
-def _as_extremum(size: Size) -> tuple[str, Size, int, tuple[int, ...]] | None:
-    """`min` or `max`, the extremum, the one of its arguments that it must be for `size` to be 0, and the others; None where that
-    cannot be told.
-    """
+def _as_extremum(size: Size) -> tuple[str, int, tuple[int, ...]] | None:
+    """`min` or `max`, the one of its arguments that it must be for `size` to be 0, and the others; None where there is no such."""
     for monomial, coefficient in size.terms:
         atom = monomial[0][0]
         if len(monomial) != 1 or monomial[0][1] != 1 or abs(coefficient) != 1 or not isinstance(atom, Compound):
             continue
         if atom.op not in ("min", "max"):
             continue
-        which = Size(0, ((monomial, 1),))
-        value = which - size * coefficient
+        value = Size(0, ((monomial, 1),)) - size * coefficient
         others = tuple(one for one in atom.args if not known_equal(one, value))
         if len(others) < len(atom.args):
-            return atom.op, which, value, others
+            return atom.op, value, others
     return None

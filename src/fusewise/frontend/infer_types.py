@@ -285,7 +285,7 @@ def infer_types(graph: Graph) -> Graph:
 
 def equations_of(graph: Graph) -> Equations | None:
     """What is known of the symbols of a graph; None for one that has none."""
-    return Equations(graph.symbols) if graph.symbols else None
+    return Equations(graph.symbols, graph.checks) if graph.symbols else None
 
 
 def without_declared(graph: Graph) -> Graph:
