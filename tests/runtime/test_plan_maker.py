@@ -36,14 +36,22 @@ def on_the_host() -> onnx.ModelProto:
             "TfIdfVectorizer", ["i"], ["counts"], ngram_counts=[0], ngram_indexes=[0, 1], pool_int64s=[2, 3], **tokens
         ),
         helper.make_node("Add", ["counts", "half"], ["q"]),
+        helper.make_node("Shape", ["rows"], ["rows_shape"]),
+        helper.make_node("Gather", ["rows_shape", "first"], ["number"]),
+        helper.make_node("Range", ["first", "number", "step"], ["numbers"]),
     ]
     graph = helper.make_graph(
         nodes,
         "g",
         [value("x", TensorProto.FLOAT, ["n", "m"]), value("i", TensorProto.INT64, ["n", "w"])],
-        [value(name, TensorProto.FLOAT, None) for name in ("y", "q", "found", "often")],
+        [
+            *(value(name, TensorProto.FLOAT, None) for name in ("y", "q", "found", "often")),
+            value("numbers", TensorProto.INT64, None),
+        ],
         [
             helper.make_tensor("one", TensorProto.INT64, [1], [1]),
+            helper.make_tensor("first", TensorProto.INT64, [], [0]),
+            helper.make_tensor("step", TensorProto.INT64, [], [1]),
             helper.make_tensor("half", TensorProto.FLOAT, [1], [0.5]),
         ],
     )
@@ -61,7 +69,7 @@ def test_host_steps_at_every_size(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for n, m in ((3, 4), (1, 1), (5, 7), (3, 4), (2, 9), (0, 3)):
         feeds = {"x": rng.standard_normal((n, m)).astype(np.float32), "i": rng.integers(0, 5, (n, 3))}
-        expected = session.run(None, feeds) if n else [np.zeros((0, m)), np.zeros((0, 2)), np.zeros(0), np.zeros(0)]
+        expected = session.run(None, feeds) if n else [np.zeros(s) for s in ((0, m), (0, 2), 0, 0, 0)]
         for found in (model.run(None, feeds), opened.run(None, feeds)):
             for a, b in zip(found, expected, strict=True):
                 assert a.shape == b.shape

@@ -74,6 +74,9 @@ class HostParts:
             known = self._calls.get(number)
             call = self._calls.setdefault(number, self._make(step)) if known is None else known.moved(step)
             if _is_part(step) and not call.stands_alone:
+                if _reads_behind(step, [before for _, before, _ in waiting]):
+                    found += self._stage(waiting)
+                    waiting = []
                 waiting.append((number, step, call))
                 continue
             found += [*self._stage(waiting), (number, call)]
@@ -122,6 +125,14 @@ class HostParts:
 def _is_part(step: HostStep) -> bool:
     """Could native code do all of it, if only the shapes were known?"""
     return not NEVER_NATIVE.intersection(step.reasons)
+
+
+def _reads_behind(step: HostStep, before: Sequence[HostStep]) -> bool:
+    """Does it read memory that those `before` write, by another name than they do, as a part of what they give? A stage reads what
+    it takes from memory when it begins."""
+    written = {(name, place.buffer) for one in before for name, place, _ in one.writes if place is not None}
+    buffers = {buffer for _, buffer in written}
+    return any(p is not None and p.buffer in buffers and (name, p.buffer) not in written for name, p, _ in step.reads)
 
 
 def _read_by(program: Program) -> Mapping[str, set[int]]:
