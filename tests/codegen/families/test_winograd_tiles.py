@@ -44,7 +44,7 @@ def test_tiles_with_a_value_are_one_run(batch: int, slices: int, rows: int, colu
     assert len(kinds) == grid.tiles
     for row, column in product((False, True), repeat=2):
         having = [k for k, short in enumerate(kinds) if not (row and short[0]) and not (column and short[1])]
-        assert having == list(grid.with_values(row, column))
+        assert having == list(range(*grid.with_values(row, column)))
     for begin, end in product(range(0, grid.tiles, 3), (1, 4, 50)):
         some = kinds[begin : begin + end]
         assert grid.is_long(begin, begin + end) == (not all(a for a, _ in some), not all(b for _, b in some))

@@ -41,6 +41,9 @@ MOST_ROUNDS = 4
 TIMES = (2, 4, 8)
 """How many times as many samples are asked about, where it is not known how many there are."""
 
+MANY_TILES = 16
+"""Fewer tiles are not what a version is made for that gives way to another for many."""
+
 LOADS = 2
 """Loads that a core begins in a cycle, as taken."""
 
@@ -141,7 +144,10 @@ def schedules(planes: Planes, task: Task, target: Target) -> Iterable[WinogradSc
 def _free(planes: Planes, choice: WinogradChoice, schedule: WinogradSchedule, target: Target) -> FreeSchedule:
     """A schedule for sizes that are not known: up to so many tiles that filters had better lie in memory."""
     known = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
-    if choice.filters != "registers":
+    grid = planes.grid(choice.form)
+    shorter = all(t.count * t.size - t.axis.out < t.count for t in (grid.rows, grid.columns))
+    known["trims"] = shorter and (choice.filters != "registers" or choice.short)
+    if choice.filters != "registers" or grid.tiles < MANY_TILES:
         return FreeSchedule(**known)
     for times in TIMES:
         more = replace(planes, shape=replace(planes.shape, batch=planes.shape.batch * times))
@@ -395,7 +401,7 @@ def _line_plan(planes: Planes, form: PlaneForm, rows: int, abreast: int, target:
 def _line_cycles(plan: WinogradPlan, target: Target) -> float:
     """Cycles of the products of all tiles with one vector of filters in lines, of a channel of every phase."""
     cycles, grid, rows, planes = 0.0, plan.grid, plan.tile.rows, plan.planes
-    with_row, whole = ([len(grid.with_values(last, column)) for column in (False, True)] for last in (True, False))
+    with_row, whole = ([grid.with_values(last, column).length for column in (False, True)] for last in (True, False))
     for phase in _phases(planes):
         (high, _), (_, wide) = plan.kept(phase), planes.taps_of(phase)
         lasts = plan.form.rows.last_finite < high
@@ -413,7 +419,7 @@ def _covered(planes: Planes, form: PlaneForm, rows: int) -> int:
     grid, (high, wide) = planes.grid(form), (form.rows.span, form.columns.span)
     (a, b) = (1 if tiling.short else 0 for tiling in (grid.rows, grid.columns))
     runs = [
-        (number, len(grid.with_values(*which)))
+        (number, grid.with_values(*which).length)
         for number, which in (
             ((high - a) * (wide - b), (False, False)),
             (a * (wide - b), (True, False)),

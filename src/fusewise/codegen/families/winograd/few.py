@@ -80,7 +80,7 @@ def _is_long(f: Function, plan: WinogradPlan, tile: Int) -> tuple[Value | None, 
     """Whether any tile of the register tile that begins with `tile` has a value at the last finite point of rows, and of columns;
     None where all have, or there is but one."""
     regions = plan.grid.regions
-    if len(regions) <= 1 or plan.steps <= 1:
+    if len(regions) <= 1 or (not plan.planes.free and plan.steps <= 1):
         return None, None
 
     def along(axis: int) -> Value | None:
@@ -103,12 +103,12 @@ def _is_long(f: Function, plan: WinogradPlan, tile: Int) -> tuple[Value | None, 
 def _taken(plan: WinogradPlan, row: int, positions: Sequence[int]) -> list[tuple[int, int]]:
     """Of these positions of a row, each with the tiles that have a value there; with all of them where there are more."""
     rows, columns = plan.form
-    if len(plan.grid.regions) <= 1 or plan.steps > 1:
+    if len(plan.grid.regions) <= 1 or plan.planes.free or plan.steps > 1:
         return [(position, t) for position in positions for t in range(plan.tile.rows)]
     having = {
         place: plan.grid.with_values(row == rows.last_finite, place == columns.last_finite) for place in positions
     }
-    return [(position, t) for position, tiles in having.items() for t in tiles]
+    return [(position, t) for position, tiles in having.items() for t in range(*tiles)]
 
 
 def _row(

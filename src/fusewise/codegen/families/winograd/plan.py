@@ -43,7 +43,7 @@ class Planes:
     `strides` are those of the data's axes.
 
     `order` says which spatial axes of the convolution these are, the slices left out where there are two. `free`: sizes are not
-    known, also where schedules are made for some; all tiles are then of one size, and each output is looked at whether it exists.
+    known, also where schedules are made for some.
     """
 
     shape: Convolution
@@ -110,7 +110,7 @@ class Planes:
     def grid(self, form: PlaneForm, trimmed: bool = True) -> Grid:
         """Its tiles; `trimmed`, the last ones of an axis may be shorter. The rows of a stage are those of one row of tiles."""
         rows, columns = (
-            AxisTiling(axis, scheme.tile, trimmed and not (self.free or self.is_staged) and scheme.shorter is not None)
+            AxisTiling(axis, scheme.tile, trimmed and not self.is_staged and scheme.shorter is not None)
             for axis, scheme in ((self.rows, form.rows), (self.columns, form.columns))
         )
         return Grid(self.shape.batch, self.slices.out, rows, columns)
@@ -191,9 +191,11 @@ class WinogradSchedule:
 
 @record(frozen=True)
 class FreeSchedule(WinogradSchedule):
-    """The same where sizes are not known: for `most` tiles and fewer, where that is not 0."""
+    """The same where sizes are not known: for `most` tiles and fewer, where that is not 0. Is its grid such that `trims` tiles?
+    Otherwise they are of one size, and of each output is asked whether it exists."""
 
     most: int = 0
+    trims: bool = False
 
 
 class Block(NamedTuple):
@@ -228,9 +230,9 @@ class WinogradPlan:
     @cached_property
     def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
+        if isinstance(self.schedule, FreeSchedule):
+            return self.planes.grid(self.form, self.schedule.trims)
         whole = self.planes.grid(self.form)
-        if self.planes.free:
-            return whole
         trims = self.schedule.short or not self.in_registers or whole.tiles <= self.tile.rows
         return whole if trims else self.planes.grid(self.form, False)
 

@@ -27,7 +27,7 @@ from fusewise.codegen.nest.tree import Int, Value
 from fusewise.ir.deciding import known_below, known_zero
 from fusewise.records import record
 
-__all__ = ["AxisTiling", "Grid", "Short", "TilePlace", "TileRegion", "for_scheme", "unless_missing"]
+__all__ = ["AxisTiling", "Grid", "Short", "TilePlace", "TileRegion", "TileRun", "for_scheme", "unless_missing"]
 
 Short = tuple[Value | None, Value | None]
 """Whether the rows of a tile are short, and its columns; None where those of no tile are."""
@@ -62,7 +62,8 @@ class AxisTiling:
 
     @property
     def short(self) -> int:
-        """Tiles that are one output shorter: the last ones. If all had to be, a scheme of that length is the one to take."""
+        """Tiles that are one output shorter: the last ones. If all had to be, a scheme of that length is the one to take. Where
+        sizes are not known that is a condition, and there may be none of them."""
         if not self.trimmed or self.lattices > 1:
             return 0
         missing = self.count * self.size - self.axis.out
@@ -70,7 +71,7 @@ class AxisTiling:
 
     def first(self, f: Function, number: Int) -> Int:
         """The first output of a tile; the next one is a dilation further."""
-        if self.short:
+        if not known_zero(self.short):
             return f.sub(f.mul(number, self.size), f.maximum(f.sub(number, self.count - self.short), 0))
         if self.lattices == 1:
             return f.mul(number, self.size)
@@ -79,7 +80,9 @@ class AxisTiling:
 
     def lacks(self, place: int) -> bool:
         """Is there a tile without its output number `place` that is not a short one?"""
-        return not self.short and not known_below((self.each - 1) * self.size + place, self.axis.out // self.lattices)
+        return known_zero(self.short) and not known_below(
+            (self.each - 1) * self.size + place, self.axis.out // self.lattices
+        )
 
 
 class TileRegion(NamedTuple):
@@ -90,6 +93,17 @@ class TileRegion(NamedTuple):
     counts: tuple[int, int]
     begin: int
     end: int
+
+
+class TileRun(NamedTuple):
+    """Tiles from and up to these numbers."""
+
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
 
 
 class TilePlace(NamedTuple):
@@ -136,10 +150,10 @@ class Grid:
                 )
         return tuple(found)
 
-    def with_values(self, row: bool, column: bool) -> range:
+    def with_values(self, row: bool, column: bool) -> TileRun:
         """The tiles that have a value at the last finite point of rows, if asked for that `row`, and of columns likewise."""
         found = [r for r in self.regions if not (row and r.short[0]) and not (column and r.short[1])]
-        return range(found[0].begin, found[-1].end) if found else range(0)
+        return TileRun(found[0].begin, found[-1].end) if found else TileRun(0, 0)
 
     def is_long(self, begin: int, end: int) -> tuple[bool, bool]:
         """Do any of these tiles have a value at the last finite point of rows, any at that of columns?"""
