@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -145,3 +147,15 @@ def test_a_model_of_one_size_needs_none(path: Path) -> None:
         model.run(None, fed(2, 9))
     assert model.specialized is None
     model.close()
+
+
+def test_a_process_ends_while_a_program_is_made(path: Path) -> None:
+    script = f"""
+import numpy as np, fusewise
+model = fusewise.compile({str(path)!r}, cache=False, specialize=1)
+while not model.specialist.is_busy:
+    model.run(None, {{"x": np.zeros((2, 9, {DEPTH}), np.float32)}})
+print("ended")
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "ended\n", "")

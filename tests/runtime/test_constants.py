@@ -19,7 +19,7 @@ from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.task import Operand
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.compile import compile_many
-from fusewise.runtime.constants import arranged, filled, packers_for
+from fusewise.runtime.constants import alike, arranged, filled, packers_for
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import Library, load
 
@@ -102,3 +102,41 @@ def test_the_rest_is_left_to_numpy(dtype: type, columns: int, lanes: int) -> Non
     assert packers_for((buffer,)) == ()
     assert not filled((buffer,), {}, 1)
     np.testing.assert_array_equal(arranged((buffer,))[0].view(dtype), packing.pack(array).reshape(-1))
+
+
+def test_constants_that_are_byte_for_byte_known_are_shared(library: Library) -> None:
+    """Be they packed or not; those that differ in one byte, at either end, are not."""
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((300, 64)).astype(np.float32)
+    seen = view(weights, (300, 64), (64, 1))
+    packing = packed(seen, "panels", lambda m: panels(m, 8, 2), panels_of(seen, ((), ((300, 64),), (64, 1)), 8, 2))
+    plain, packed_too = (
+        Buffer("constant", weights.nbytes, data=Constant(weights), packing=how) for how in (None, packing)
+    )
+    alone = alike((plain, packed_too, plain), library.addresses, (), lambda: None)
+    assert alone[0] is alone[2]
+    np.testing.assert_array_equal(alone[0].view(np.float32), weights.reshape(-1))
+    np.testing.assert_array_equal(alone[1].view(np.float32), packing.pack(weights).reshape(-1))
+    known = [block.copy() for block in (alone[0], alone[1])]
+    shared = alike((plain, packed_too, plain), library.addresses, known, lambda: None)
+    assert [id(shared[k]) for k in range(3)] == [id(known[0]), id(known[1]), id(known[0])]
+    for at in (0, -1):
+        other = [known[0].copy(), known[1].copy()]
+        for block in other:
+            block[at] ^= 1
+        apart = alike((plain, packed_too), library.addresses, other, lambda: None)
+        assert not {id(block) for block in apart.values()} & {id(block) for block in other}
+    assert alike((), library.addresses, known, lambda: None) == {}
+
+
+def test_packing_one_after_the_other_can_be_given_up(library: Library) -> None:
+    buffer = Buffer("constant", 4, data=Constant(np.zeros(1, np.float32)))
+    asked: list[int] = []
+
+    def go_on() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        alike((buffer,) * 3, library.addresses, (), go_on)
