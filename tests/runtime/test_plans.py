@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +27,9 @@ from fusewise.runtime.executable import Executable, build
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
 from fusewise.runtime.plan_code import FILL, IDLE, PLAN, PlanWriter
+from fusewise.runtime.plan_tables import numbers_of, plan_kernel
 from fusewise.runtime.program_json import program_from_json, program_to_json
+from fusewise.runtime.sizes import SymbolReader
 from fusewise.runtime.sound import check_program
 
 SIZES = [(1, 1), (1, 8), (2, 9), (3, 7), (0, 5), (1, 17), (5, 101), (2, 64), (1, 1)]
@@ -241,3 +245,56 @@ def test_plans_say_what_the_program_is_at_these_sizes(batch: int, sequence: int)
     fed = feeds(batch, sequence)
     for a, b in zip(build(program).run(None, fed), build(settled).run(None, fed), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+STATED = program_to_json(free_program())
+KERNELS = [*(kernel.symbol for kernel in free_program().kernels), PLAN]
+
+
+def places(stated: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a JSON document."""
+    yield way
+    if isinstance(stated, dict | list):
+        for key, value in stated.items() if isinstance(stated, dict) else enumerate(stated):
+            yield from places(value, (*way, key))
+
+
+ODD_VALUES: list[Any] = [
+    *(None, True, -1, 0, 1, 1 << 31, -(1 << 63), 1 << 70, 0.5, "", "batch", [], {}, [[]], [0, 0]),
+    *([0, [1, ["batch", 9]]], [0, [1, ["nobody", 1]]], [0, [1, [["floordiv", 1, 0], 1]]], [0, [-5, ["sequence", 2]]]),
+    *([[], 1], [0, [1 << 80, ["batch", 1]]], [0, [1, [["sin", 1], 1]]], [0, [1, ["batch", 0]]]),
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([way for way in places(STATED) if way]), st.sampled_from(ODD_VALUES)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_change_of_a_file_is_refused_or_understood(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
+    """A program that passes the checks has a layout and code for its plans, and means something at sizes that fit."""
+    stated = copy.deepcopy(STATED)
+    for (*inner, last), value in changes:
+        where = stated
+        try:
+            for key in inner:
+                where = where[key]
+            where[last] = value
+        except (LookupError, TypeError):
+            continue  # an earlier change took it away
+    try:
+        program = program_from_json(stated)
+        check_program(program, KERNELS if program.symbols else KERNELS[:-1], {4: 16})
+        reader = SymbolReader(program.symbols, program.inputs, program.checks)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return  # what `container.understood` turns into a sentence
+    if not program.symbols:
+        return
+    assert numbers_of(program).template.dtype == np.int64
+    assert plan_kernel(program)[0].build()
+    sizes = {symbol.name: min(max(symbol.low, 5), symbol.high) for symbol in reader.symbols}
+    for step in fixed(program, sizes).steps:
+        assert not isinstance(step, StepVersions)
