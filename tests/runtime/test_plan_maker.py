@@ -132,6 +132,19 @@ def test_ranges_and_sizes_to_plan_for() -> None:
         model.random_inputs(sizes={"columns": 7})
 
 
+def test_random_indexes_stay_inside_tables_of_free_sizes() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["x", "i"], ["y"])],
+        "g",
+        [value("x", TensorProto.FLOAT, ["n", 2]), value("i", TensorProto.INT64, ["m"])],
+        [value("y", TensorProto.FLOAT, ["m", 2])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = fusewise.compile(proto, cache=False)
+    for n in (1, 2, 7):
+        assert model.run(None, model.random_inputs(n, {"n": n, "m": 50}))[0].shape == (50, 2)
+
+
 def test_plans_are_let_go() -> None:
     """What plans hold goes with them: ever new sizes leave nothing behind."""
     model = fusewise.compile(rows(), cache=False)

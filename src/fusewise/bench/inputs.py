@@ -14,6 +14,7 @@ import numpy as np
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.size import Size
 from fusewise.ir.types import MapType, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.runtime.host import check_memory
 
@@ -129,15 +130,19 @@ _TABLES: Mapping[str, tuple[int, int, Callable[[Node], slice]]] = {
 """Operators with an operand that indexes another: the positions of both, and the axes of the table that are indexed."""
 
 
+def _least(extent: int) -> int:
+    """How many entries a table has at any size, one where it may have none."""
+    return max(1, extent.bounds[0]) if isinstance(extent, Size) else extent
+
+
 def _bounds(graph: Graph, node: Node, name: str) -> list[int]:
     """How many entries the tables have that `node` indexes with `name`."""
     if node.op in _TABLES and not node.domain:
         indices, table, axes = _TABLES[node.op]
         if len(node.inputs) <= indices or node.inputs[indices] != name:
             return []
-        return [
-            extent for extent in (graph.tensor(node.inputs[table]).shape or ())[axes(node)] if isinstance(extent, int)
-        ]
+        extents = (graph.tensor(node.inputs[table]).shape or ())[axes(node)]
+        return [_least(extent) for extent in extents if isinstance(extent, int | Size)]
     if node.op == "OneHot" and name == node.inputs[0]:
         depth = graph.array(node.inputs[1])
         return [] if depth is None or not np.isfinite(depth).all() else [int(depth.reshape(-1)[0])]
