@@ -61,7 +61,7 @@ def _by_row(node: Node, types: Types, values: Arrays, relations: Relations) -> S
         return ()
     try:
         return row(Operands(node, tuple(map(_dims, range(len(types)), types)), values, relations))
-    except (Unknown, IndexError, ValueError, TypeError, ZeroDivisionError, KeyError):
+    except (Unknown, LookupError, ValueError, TypeError, ArithmeticError, AttributeError):
         return ()  # what does not fit is said by ONNX's inference, or at run time
 
 
