@@ -126,7 +126,7 @@ def test_ranges_and_sizes_to_plan_for() -> None:
     assert model.summary["symbols"] == ["rows"]
     assert model.random_inputs()["ids"].shape == (2, 5)
     assert model.random_inputs(sizes={"rows": 7})["ids"].shape == (7, 5)
-    with pytest.raises(UsageError, match="dimension 'rows' is 9 .* compiled for 1 to 8"):
+    with pytest.raises(UsageError, match="dimension 'rows' is 9 .* must be 1 to 8"):
         model.run(None, feeds_of(9, 5))
     with pytest.raises(UsageError, match="free ones are rows"):
         model.random_inputs(sizes={"columns": 7})

@@ -65,7 +65,7 @@ def test_ports_have_names_for_free_dimensions() -> None:
         (
             (2, 0, 4),
             (2, 0),
-            "dimension 'sequence' is 0 in axis 1 of input 'x', and the model was compiled for 1 to 4096",
+            "dimension 'sequence' is 0 in axis 1 of input 'x', and must be 1 to 4096",
         ),
         ((1, 13, 4), (1, 13), "cannot take 13 tokens"),
     ],

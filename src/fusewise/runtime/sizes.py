@@ -8,7 +8,7 @@ from itertools import accumulate, chain
 from fusewise.errors import UsageError
 from fusewise.ir.deciding import Condition
 from fusewise.ir.graph import Check
-from fusewise.ir.size import Size, Symbol, evaluate, size_of, symbols_of
+from fusewise.ir.size import LARGEST, Size, Symbol, evaluate, size_of, symbols_of
 from fusewise.ir.types import Dim, TensorType
 from fusewise.lower.program import Port
 from fusewise.records import record
@@ -103,9 +103,9 @@ class SymbolReader:
         values = {name: shapes[at.port][at.axis] for name, at in self._where}
         for symbol, (_, at) in zip(self.symbols, self._where, strict=True):
             if not symbol.low <= values[symbol.name] <= symbol.high:
+                allowed = f"at least {symbol.low}" if symbol.high == LARGEST else f"{symbol.low} to {symbol.high}"
                 raise UsageError(
-                    f"dimension {symbol.name!r} is {values[symbol.name]} in {self._place(at)}, and the model was compiled for "
-                    f"{symbol.low} to {symbol.high}"
+                    f"dimension {symbol.name!r} is {values[symbol.name]} in {self._place(at)}, and must be {allowed}"
                 )
         for number, (wanted, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
             for axis, (want, have) in enumerate(zip(wanted, shape, strict=True)):
