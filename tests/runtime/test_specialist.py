@@ -99,17 +99,20 @@ def test_sizes_that_come_back_get_a_program() -> None:
 def test_two_runs_that_take_long_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusewise.runtime.specialist.HOT_SECONDS", HOT_SECONDS)
     made = Specialist(1, Maker(), (), lambda sentence: None)
-    asked: list[int] = []
+    shapes = ((1, 1, 4), (1, 1))
+    assert not made.ran(shapes, 700_000_000)
+    assert made.ran(shapes, 1)
+    for k in range(HOT_RUNS - 1):
+        assert not made.ran(((k % 2 + 1, 2, 4),), 1)
 
-    def sizes() -> Mapping[str, int]:
-        asked.append(1)
-        return {"batch": 1, "sequence": 1}
 
-    made.ran(((1, 1, 4), (1, 1)), 700_000_000, sizes)
-    assert not asked
-    made.ran(((1, 1, 4), (1, 1)), 1, sizes)
-    assert asked
-    made.close()
+def test_few_sizes_are_remembered() -> None:
+    """However many come: the counts of those met last."""
+    made = Specialist(1, Maker(), (), lambda sentence: None)
+    for sequence in range(9000):
+        made.ran(((1, sequence, 4),), 1)
+    assert len(made._seen) < 5000
+    assert ((1, 8999, 4),) in made._seen
 
 
 def test_constants_are_shared() -> None:

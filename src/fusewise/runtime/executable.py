@@ -358,7 +358,7 @@ class Executable:
                     return self._computed(values, wanted, timings, walk)
                 begin = time.monotonic_ns()
                 results = self._computed(values, wanted, timings, walk)
-                self._plans.ran(values, time.monotonic_ns() - begin)
+                self._plans.ran(time.monotonic_ns() - begin)
                 return results
         except MemoryError as error:
             raise memory_full("the model runs", error) from error

@@ -63,6 +63,7 @@ class Plans:
         self._kept = 1 if program.is_checked else _KEPT
         self.made = 0
         self.specialist: Specialist | None = None
+        self._last: Shapes = ()
 
     def limit_memory(self, nbytes: int) -> None:
         """Allow so many bytes for constants, intermediate results and outputs together, if that is less than there is."""
@@ -81,11 +82,10 @@ class Plans:
 
     def plan(self, values: Sequence[Any]) -> RunPlan:
         """What a run on these inputs goes by. `UsageError` for shapes that do not fit, `ResourceLimit` for what is too large."""
-        shapes = self._shapes(values)
+        shapes = self._last = tuple([values[k].shape for k in self._reader.shaped])
         if self.specialist is not None:
-            for stale in self.specialist.arrived():
+            for stale in self.specialist.arrived(shapes):
                 self._known.pop(stale, None)
-            self.specialist.used(shapes)
         found = self._known.pop(shapes, None)
         if found is None:
             found = self._planned(shapes)
@@ -95,14 +95,11 @@ class Plans:
         self._known[shapes] = found
         return found
 
-    def ran(self, values: Sequence[Any], elapsed_ns: int) -> None:
-        """Tell the specialist of a run on these inputs."""
-        if self.specialist is not None:
-            shapes = self._shapes(values)
-            self.specialist.ran(shapes, elapsed_ns, lambda: self._reader.values(shapes))
-
-    def _shapes(self, values: Sequence[Any]) -> Shapes:
-        return tuple([values[k].shape for k in self._reader.shaped])
+    def ran(self, elapsed_ns: int) -> None:
+        """Tell the specialist of a run by the last plan."""
+        shapes = self._last
+        if self.specialist is not None and self.specialist.ran(shapes, elapsed_ns):
+            self.specialist.begin(shapes, self._reader.values(shapes))
 
     def _planned(self, shapes: Shapes) -> RunPlan:
         if self.specialist is not None and shapes in self.specialist.programs:

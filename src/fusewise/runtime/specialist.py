@@ -28,8 +28,8 @@ __all__ = ["HOT_RUNS", "HOT_SECONDS", "Make", "Shapes", "Special", "Specialist",
 HOT_RUNS, HOT_SECONDS = 20, 0.5
 """Sizes are hot after so many runs, or when at least two have taken so long together."""
 
-_REMEMBERED = 256
-"""Tuples of sizes whose runs are counted, those run last."""
+_REMEMBERED = 4096
+"""Tuples of sizes whose runs are counted, those met last."""
 
 _NICE = 5
 """How much the thread gives way to others. It holds Python's lock now and then, so a run may wait for it: not more."""
@@ -90,44 +90,51 @@ class Specialist:
     _thread: threading.Thread | None = None
     _is_wanted: bool = True
 
-    def ran(self, shapes: Shapes, elapsed_ns: int, sizes: Callable[[], Mapping[str, int]]) -> None:
-        """Count a run, and have a program made for its sizes, the values of symbols, if they are hot by now."""
+    def ran(self, shapes: Shapes, elapsed_ns: int) -> bool:
+        """Count a run; is it time to `begin` a program for its sizes?"""
         if shapes in self.programs:
-            return
-        seen = self._seen[shapes] = self._seen.pop(shapes, _Seen())
-        if len(self._seen) > _REMEMBERED:
-            del self._seen[next(iter(self._seen))]
+            return False
+        seen = self._seen.get(shapes)
+        if seen is None:
+            seen = self._remember(shapes, _Seen())
         seen.runs += 1
         seen.elapsed_ns += elapsed_ns
-        if seen.is_hot and self._is_wanted and not self.is_busy:
-            self._begin(shapes, dict(sizes()))
+        return self._is_wanted and seen.is_hot and not self.is_busy
+
+    def begin(self, shapes: Shapes, sizes: Mapping[str, int]) -> None:
+        """Have a program made for these values of symbols."""
+        known = [*self.constants, *self._own]
+        thread = threading.Thread(
+            target=self._work, args=(shapes, sizes, known), name="fusewise-specialize", daemon=True
+        )
+        with suppress(RuntimeError):  # no thread can be started: later, perhaps
+            thread.start()
+            self._thread = thread
 
     @property
     def is_busy(self) -> bool:
         """Is a program being made, or has one not been taken in yet?"""
         return bool(self._finished) or (self._thread is not None and self._thread.is_alive())
 
-    def arrived(self) -> list[Shapes]:
-        """Take in what has been made; the shapes that another program runs from here on."""
-        if not self._finished:
-            return []
+    def arrived(self, wanted: Shapes) -> Sequence[Shapes]:
+        """Before a run on inputs of the shapes `wanted`, take in what has been made; the shapes that another program runs from here
+        on. The program for those wanted, if there is one, is kept longer than the others."""
+        if wanted in self.programs:
+            self.programs[wanted] = self.programs.pop(wanted)
+        return self._taken_in() if self._finished else ()
+
+    def _taken_in(self) -> list[Shapes]:
         shapes, program = self._finished.popleft()
         times = self._seen.pop(shapes, _Seen()).times
         if program is None:
             self.failed += 1
-            self._seen[shapes] = _Seen(times=float("inf"))
+            self._remember(shapes, _Seen(times=float("inf")))
             return []
         self.made += 1
-        self._seen[shapes] = _Seen(times=2 * times)
+        self._remember(shapes, _Seen(times=2 * times))
         left = [self.drop() for _ in range(len(self.programs) + 1 - self.most)]
         self.programs[shapes] = program
         return [shapes, *left]
-
-    def used(self, shapes: Shapes) -> None:
-        """Keep the program for these shapes, if there is one, for longer than the others."""
-        found = self.programs.pop(shapes, None)
-        if found is not None:
-            self.programs[shapes] = found
 
     def drop(self) -> Shapes:
         """Do without the program that was used longest ago; its shapes."""
@@ -138,7 +145,14 @@ class Specialist:
     def forget(self, shapes: Shapes) -> None:
         """Do without the program for these shapes, and never make it again."""
         del self.programs[shapes]
-        self._seen[shapes] = _Seen(times=float("inf"))
+        self._remember(shapes, _Seen(times=float("inf")))
+
+    def _remember(self, shapes: Shapes, seen: _Seen) -> _Seen:
+        self._seen.pop(shapes, None)
+        if len(self._seen) >= _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        self._seen[shapes] = seen
+        return seen
 
     @property
     def own_bytes(self) -> int:
@@ -181,15 +195,6 @@ class Specialist:
         shared = {id(block) for block in self.constants}
         blocks = (block for one in list(self.programs.values()) for block in one.contents.constants.values())
         return list({id(block): block for block in blocks if id(block) not in shared}.values())
-
-    def _begin(self, shapes: Shapes, sizes: Mapping[str, int]) -> None:
-        known = [*self.constants, *self._own]
-        thread = threading.Thread(
-            target=self._work, args=(shapes, sizes, known), name="fusewise-specialize", daemon=True
-        )
-        with suppress(RuntimeError):  # no thread can be started: later, perhaps
-            thread.start()
-            self._thread = thread
 
     def _work(self, shapes: Shapes, sizes: Mapping[str, int], known: Sequence[np.ndarray]) -> None:
         """In the thread: nothing that is raised leaves it, and the process does not end while it is inside native code."""
