@@ -4,6 +4,8 @@ Channels are dealt out in units, runs of whole groups and whole vectors. A share
 every block of a few pixels gives, for each channel, its mean and the sum of squares about it, which are merged with those of the
 blocks before (Chan, Golub and LeVeque, 1983), so that memory is read once and nothing cancels. Where there are fewer units than
 workers want, those of one unit divide its rows among them, and each computes the statistics for itself.
+
+How many samples and pixels there are need not be known: what blocks leave of a row is then taken one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.deciding import hint, known_zero
 from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.size import Size
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, index, walk
 from fusewise.records import record
@@ -80,9 +84,11 @@ def understand(task: Task, instructions: InstructionSet) -> ChannelNorm | Refusa
         return RefusalReason(
             "the anchor is not an instance or group normalisation", "" if anchor is None else anchor.op
         )
-    if len(task.extents) < 3 or not task.is_fixed or 0 in task.extents or anchor.output.dtype != FLOAT32:
+    if len(task.extents) < 3 or any(map(known_zero, task.extents)) or anchor.output.dtype != FLOAT32:
         return RefusalReason("not float32 of three or more axes", anchor.op)
     (samples, channels), pixels = task.extents[:2], task.extents[2:]
+    if isinstance(channels, Size):
+        return RefusalReason("how many channels there are is not known", anchor.op)
     scales = anchor.inputs[1]
     if scales is None or scales.dims != (channels,):
         return RefusalReason("its scales are not per channel", anchor.op)
@@ -212,11 +218,14 @@ class _Emitter:
         """`block(row, first, width)` for blocks of pixels of rows `top` to `bottom`, as even as the registers allow."""
         f, width = self.f, self.d.width
         most = self.elements.instructions.registers // 2
-        each = -(-width // -(-width // most))
+        usual = hint(width)
+        each = -(-usual // -(-usual // most))
 
         def row(r: Value, _: Sequence[Value]) -> None:
             f.loop(0, width // each * each, each, lambda start, _: block(r, start, each), rolled=True)
-            if width % each:
+            if isinstance(width, Size):
+                f.loop(width // each * each, width, 1, lambda start, _: block(r, start, 1), rolled=True)
+            elif width % each:
                 block(r, width // each * each, width % each)
 
         f.loop(top, bottom, 1, row, rolled=True)
@@ -243,7 +252,7 @@ class _Emitter:
 
     def group(self, first: Int) -> None:
         """The mean of a group in place of those of its channels, and its sum of squares over its size in place of theirs."""
-        f, size, pixels = self.f, self.d.size, self.d.rows * self.d.width
+        f, size = self.f, self.d.size
         lanes = self.d.lanes if size % self.d.lanes == 0 else 1
         kind = vector("float", lanes)
 
@@ -257,9 +266,7 @@ class _Emitter:
 
         def spread(c: Value) -> Value:
             away = f.fsub(f.load(kind, f.at(self.means, c)), f.splat(mean, lanes))
-            return f.fadd(
-                f.load(kind, f.at(self.spreads, c)), f.fmul(f.fmul(away, away), f.constant(float(pixels), kind))
-            )
+            return f.fadd(f.load(kind, f.at(self.spreads, c)), f.fmul(f.fmul(away, away), self.pixels(kind)))
 
         mean = total(lambda c: f.load(kind, f.at(self.means, c)))
         found = total(spread)
@@ -270,11 +277,21 @@ class _Emitter:
 
         f.loop(0, size, lanes, put, rolled=True)
 
+    def pixels(self, kind: str) -> Value:
+        """How many there are, as a float in every lane."""
+        f, pixels = self.f, self.d.rows * self.d.width
+        if not isinstance(pixels, Size):
+            return f.constant(float(pixels), kind)
+        return f.splat(f.convert("sitofp", f.i64(pixels), "float"), Value("", kind).lanes)
+
     def slope(self, c: Int) -> None:
         """What channels from `c` on are multiplied by, in place of their sums of squares."""
         f, d = self.f, self.d
         spread = f.load(self.kind, f.at(self.spreads, c))
-        variance = f.fmul(spread, f.constant(1 / (d.rows * d.width), self.kind))
+        if isinstance(d.rows * d.width, Size):
+            variance = f.binary("fdiv", spread, self.pixels(self.kind))
+        else:
+            variance = f.fmul(spread, f.constant(1 / (d.rows * d.width), self.kind))
         deviation = f.intrinsic("sqrt", f.fadd(variance, f.constant(d.epsilon, self.kind)))
         scale = self.elements.at({"i1": c}, "i1", d.lanes).value(d.scale)
         f.store(f.binary("fdiv", scale, deviation), f.at(self.spreads, c))
