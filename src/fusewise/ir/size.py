@@ -235,12 +235,12 @@ def size_of(symbol: Symbol) -> int:
 
 def least(*sizes: int) -> Any:
     """The smallest of several, as a size where it is not known which."""
-    return _extremum("min", sizes)
+    return _extremum("min", sizes) if Size in map(type, sizes) else min(sizes)
 
 
 def greatest(*sizes: int) -> Any:
     """The largest of several, as a size where it is not known which."""
-    return _extremum("max", sizes)
+    return _extremum("max", sizes) if Size in map(type, sizes) else max(sizes)
 
 
 def symbols_of(size: int) -> frozenset[Symbol]:

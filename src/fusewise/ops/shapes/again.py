@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fusewise.ir.graph import Node
+from fusewise.ir.size import Size
+from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import infer_outputs
-from fusewise.ops.shapes.table import Arrays, Types, has_sizes, infer_sizes
+from fusewise.ops.shapes.table import Arrays, Types, infer_sizes
 
 __all__ = ["infer_again"]
 
@@ -19,8 +21,13 @@ class _AlreadyTold:
         pass
 
 
+def _is_of_sizes(kind: ValueType | None) -> bool:
+    """Is a dimension a size in terms of symbols? Of those that are not known at all ONNX's inference knows as much."""
+    return isinstance(kind, TensorType) and kind.shape is not None and any(isinstance(dim, Size) for dim in kind.shape)
+
+
 def infer_again(node: Node, types: Types, values: Arrays, opset: int) -> Types:
     """The type of each output of a node that takes the place of others, as `infer_outputs` and `infer_sizes` tell it."""
-    if has_sizes(types, values):
+    if any(map(_is_of_sizes, types)) or any(value is not None and value.dtype == object for value in values):
         return infer_sizes(node, types, values, opset, _AlreadyTold())
     return infer_outputs(node, types, values, opset)
