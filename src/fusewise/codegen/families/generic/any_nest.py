@@ -288,7 +288,7 @@ def _cost(
     axes: Sequence[tuple[str, int]],
 ) -> float:
     """Instructions per element of output, roughly, when `lane` is the lane axis."""
-    lanes = 1 if lane is None else min(instructions.lanes, 1 << (hint(lane[1]).bit_length() - 1))
+    lanes = 1 if lane is None else min(instructions.lanes, 1 << (max(1, hint(lane[1])).bit_length() - 1))
     point = unwritten(task, instructions).at({name: 0 for name, _ in axes}, None if lane is None else lane[0], lanes)
     total = 0.0
     for store in task.stores:

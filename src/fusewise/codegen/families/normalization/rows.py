@@ -108,7 +108,7 @@ def _softmax_row(elements: Elements, x: Expr, indices: Mapping[str, Int], scratc
     f, task, instructions = elements.function, elements.task, elements.instructions
     axis = _axis(task)
     extent, element = task.extents[axis], register_type(x.dtype)
-    lanes = min(instructions.vector_bits // 8 // x.dtype.itemsize, 1 << (hint(extent).bit_length() - 1))
+    lanes = min(instructions.vector_bits // 8 // x.dtype.itemsize, 1 << (max(1, hint(extent)).bit_length() - 1))
     if extent < lanes:  # the last vector is moved back
         raise SizeNeeded(f"a row of {extent} has no {lanes} elements")
     kind = vector(element, lanes)
