@@ -311,6 +311,9 @@ def test_shapes_and_symbols_of_a_free_model(fusewise, write):
     timed = json.loads(fusewise("bench", path, *special, "--json").out)
     assert all(row["max_rel_error"] == 0 for row in timed["sizes"])
     assert fusewise("bench", path, *special, "--exact").status == 2
+    for verb in ("compile", "run"):
+        assert fusewise(verb, path, "--specialize", "2").status == 0
+        assert fusewise(verb, path, "--specialize", "-1").status == 2
     limited = fusewise("run", path, "--symbol", "width=1..4096,4096", "--memory-limit", "4000")
     assert limited.status == 5
     assert "batch=1, width=4096" in limited.sentence

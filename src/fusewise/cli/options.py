@@ -120,7 +120,7 @@ Specialize = Annotated[
         "--specialize",
         min=0,
         metavar="N",
-        help="Of free dimensions, give at most so many sizes that keep coming back a program of their own.",
+        help="Of free dimensions, give at most N sizes that keep coming back in this process a program of their own.",
     ),
 ]
 Tune = Annotated[

@@ -22,6 +22,7 @@ from fusewise.cli.options import (
     Sanitize,
     Seed,
     Shapes,
+    Specialize,
     Strict,
     Symbols,
     Threads,
@@ -80,6 +81,7 @@ def run(
     tune: Tune = 0.0,
     sanitize: Sanitize = False,
     memory_limit: MemoryLimit = None,
+    specialize: Specialize = 0,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -107,6 +109,7 @@ def run(
                 tune=tune,
                 precision=narrow,
                 sanitize=sanitize,
+                specialize=specialize,
             )
             compiled = api.open_compiled(model, threads=threads_of(threads), trust=trust, memory_limit=memory_limit)
         else:
