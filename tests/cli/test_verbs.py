@@ -281,7 +281,7 @@ def test_zoo_lists_and_builds(fusewise, tmp_path):
     assert onnx.load(tmp_path / "s.onnx").graph.input[0].type.tensor_type.shape.dim[1].dim_value == 3
 
 
-def test_shapes_and_symbols_of_a_free_model(fusewise, write):
+def test_shapes_and_symbols_of_a_free_model(fusewise, write, tmp_path):
     from onnx import TensorProto, helper
 
     path = write(
@@ -296,6 +296,13 @@ def test_shapes_and_symbols_of_a_free_model(fusewise, write):
     assert json.loads(fusewise("compile", path, "--json").out)["symbols"] == ["batch", "width"]
     for wrong in ("width=9..3", "width=2..64,1", "height=3", "width=", "width=1,2"):
         assert fusewise("run", path, "--symbol", wrong).status == 2
+    compiled, given = tmp_path / "free.fw", tmp_path / "x.npy"
+    np.save(given, np.ones((2, 3), np.float32))
+    assert fusewise("compile", path, "-o", compiled).status == 0
+    told = lambda *words: json.loads(fusewise("run", compiled, *words, "--json").out)["outputs"][0]["shape"]  # noqa: E731
+    assert told("--symbol", "width=5", "--symbol", "batch=3") == [3, 5]
+    assert told("-i", f"x={given}") == [2, 3]
+    assert fusewise("run", compiled, "--symbol", "height=5").status == 2
     found = json.loads(fusewise("inspect", path, "--json").out)
     assert found["symbols"] == {"batch": 1, "width": 128}
     assert found["inputs"] == {"x": "float32[batch,width]"}

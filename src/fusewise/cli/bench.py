@@ -143,8 +143,10 @@ def _counted(subject: Any, options: Any, seed: int, levels: Any, seconds: float,
     """What `counting.compared` finds: without fusion, and as the options say."""
     from fusewise import api
     from fusewise.counting import Variant, compared
+    from fusewise.frontend.given import sized_at
 
-    graph = api.load(subject, shapes=options.shapes, symbols=options.symbols, values=options.values)
+    stated = {"shapes": options.shapes, "symbols": options.symbols, "values": options.values}
+    graph = sized_at(api.load(subject, **stated, free=True), {})
     given = Variant(options.fusion, tuple(options.disable), options.exact, options.precision)
     variants = {"without fusion": replace(given, fusion="none"), "with fusion": given}
     return compared(

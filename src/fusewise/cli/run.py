@@ -29,6 +29,7 @@ from fusewise.cli.options import (
     Tune,
     Values,
     model_of,
+    numbers_of,
     options_of,
     threads_of,
 )
@@ -101,7 +102,6 @@ def run(
             narrow = precision != "float32"
             _refuse_settings(
                 shape=shape,
-                symbol=symbol,
                 value=value,
                 exact=exact,
                 strict=strict,
@@ -119,7 +119,8 @@ def run(
             compiled = _compiled(model, options, given, report)
         report("running", 1.0)
         names = [port.name for port in compiled.get_outputs()]
-        answers = dict(zip(names, compiled.run(None, compiled.random_inputs(seed) | given), strict=True))
+        sizes = _sizes(compiled, given) | (numbers_of(symbol) if Path(model).suffix == SUFFIX else {})
+        answers = dict(zip(names, compiled.run(None, compiled.random_inputs(seed, sizes) | given), strict=True))
     if output is not None:
         _write(output, answers)
     described = [_described(name, value) for name, value in answers.items()]
@@ -128,6 +129,13 @@ def run(
     else:
         for row in described:
             typer.echo("  ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in row.items()))
+
+
+def _sizes(compiled: Model, given: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """The sizes of free dimensions that the arrays given have."""
+    named = set(compiled.summary["symbols"])
+    ports = [(port.shape, given[port.name].shape) for port in compiled.get_inputs() if port.name in given]
+    return {dim: size for shape, found in ports for dim, size in zip(shape, found, strict=False) if dim in named}
 
 
 def _refuse_settings(**settings: object) -> None:
