@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +149,15 @@ def test_a_model_of_one_size_needs_none(path: Path) -> None:
         model.run(None, fed(2, 9))
     assert model.specialized is None
     model.close()
+
+
+def test_nothing_keeps_a_model_that_nobody_has(path: Path) -> None:
+    model = fusewise.compile(path, cache=False, specialize=1)
+    heat(model, 2, 9)
+    known = weakref.ref(model.executable)
+    del model
+    gc.collect()
+    assert known() is None
 
 
 def test_a_process_ends_while_a_program_is_made(path: Path) -> None:

@@ -94,7 +94,6 @@ class Model:
                 return
             warnings.warn(f"{contradiction}: what it states is left aside from here on", RuntimeWarning, stacklevel=4)
             other = self._again()
-            self.close()
             self.executable, self.summary, self._planned = other.executable, other.summary, other._planned
             self.specialist = other.specialist
             self.__dict__.pop("_plan", None)

@@ -276,6 +276,22 @@ def test_the_arena_grows_beside_programs_of_one_size() -> None:
     assert sizes_of(made) == [(2, 5)]
 
 
+def test_the_plan_of_a_program_of_one_size_stays() -> None:
+    make = Maker()
+    model, made = specialized(1, make)
+    plans = model._plans
+    assert plans is not None
+    for sequence in range(20, 50):
+        check(model, 2, sequence)
+    heat(model, made, 2, 5)
+    for sequence in range(20, 50):
+        check(model, 2, sequence)
+    count = plans.made
+    check(model, 2, 5)
+    assert plans.made == count
+    assert len(plans._known) <= 17
+
+
 def test_programs_leave_before_a_size_is_refused_for_memory() -> None:
     """Their own constants are given up where the program for all sizes has no room beside them."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # a compiled model is opened without it
 __all__ = ["Plans"]
 
 _KEPT = 16
-"""Plans that are kept, those used last."""
+"""Plans of the program for all sizes that are kept, those used last."""
 
 _GROWTH = 8
 """When the arena grows it is by an eighth at least, so that sizes which grow step by step seldom have it grow."""
@@ -90,10 +90,16 @@ class Plans:
         if found is None:
             found = self._planned(shapes)
             self.made += 1
-            if len(self._known) >= self._kept:
-                del self._known[next(iter(self._known))]
+            self._make_room()
         self._known[shapes] = found
         return found
+
+    def _make_room(self) -> None:
+        """Forget the plan used longest ago, if there are enough. Those of programs of one size, which take longer to make, stay."""
+        special = {} if self.specialist is None else self.specialist.programs
+        others = [shapes for shapes in self._known if shapes not in special]
+        if len(others) >= self._kept:
+            del self._known[others[0]]
 
     def ran(self, elapsed_ns: int) -> None:
         """Tell the specialist of a run by the last plan."""
