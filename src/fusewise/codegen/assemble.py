@@ -158,7 +158,8 @@ def _needed(lifetimes: Iterable[Lifetime], places: Sequence[int]) -> int:
 
 
 def _port(port: PortDraft, draft: ProgramDraft, number: Mapping[Area, int]) -> Port:
-    return Port(port.name, draft.graph.types[port.name], -1 if port.area is None else number[port.area])
+    contents = dict(draft.graph.contents).get(port.name, ())
+    return Port(port.name, draft.graph.types[port.name], -1 if port.area is None else number[port.area], contents)
 
 
 def _objects(draft: ProgramDraft) -> dict[str, np.ndarray | SizesConstant]:

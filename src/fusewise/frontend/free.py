@@ -11,7 +11,7 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from fusewise.errors import InvalidModel
 from fusewise.frontend.equations import Equations
 from fusewise.frontend.infer_types import Inferred, infer_graph
 from fusewise.frontend.shape_values import is_complete, is_of_sizes
-from fusewise.ir.graph import Constant, Graph, SizesConstant
+from fusewise.ir.graph import Constant, Graph, SizesConstant, integer_array
 from fusewise.ir.size import LARGEST, Size, Symbol, size_of
 from fusewise.ir.types import Dim, TensorType, ValueType
 
@@ -89,16 +89,21 @@ def _usual(inputs: Mapping[str, TensorType]) -> Mapping[str, int]:
 
 
 def in_symbols(
-    graph: Graph, inputs: Mapping[str, TensorType], declared: Mapping[str, ValueType], given: Mapping[str, Symbol]
+    graph: Graph,
+    inputs: Mapping[str, TensorType],
+    declared: Mapping[str, ValueType],
+    given: Mapping[str, Symbol],
+    contents: Mapping[str, Sequence[int | str]] = MappingProxyType({}),
 ) -> Graph:
     """The graph with sizes in terms of symbols in all types, `inputs` having names for dimensions that are free.
 
-    `given` are ranges and hints by name. Where sizes that have one name cannot be equal, or only for one number, each is one of its
+    `given` are ranges and hints by name. `contents` are the elements of inputs of integers that decide sizes, as numbers or names:
+    they are symbols, too. Where sizes that have one name cannot be equal, or only for one number, each is one of its
     own, and a sentence is told. Raises `InvalidModel` where operands cannot fit, whatever the sizes are.
     """
     apart, origins = _apart(inputs)
     try:
-        found, pinned = _solved(graph, inputs, declared, given)
+        found, pinned = _solved(graph, inputs, declared, given, contents)
         if not pinned or not origins:
             return found
     except InvalidModel:
@@ -107,11 +112,11 @@ def in_symbols(
         found, pinned = graph, len(inputs) * MOST_RANK
     others = {name: replace(given[old], name=name) for name, (old, _, _) in origins.items() if old in given}
     try:
-        better, fewer = _solved(graph, apart, declared, {**given, **others})
+        better, fewer = _solved(graph, apart, declared, {**given, **others}, contents)
     except InvalidModel:
         fewer = pinned
     if fewer >= pinned:
-        return found if found is not graph else _solved(graph, inputs, declared, given)[0]
+        return found if found is not graph else _solved(graph, inputs, declared, given, contents)[0]
     for old, name, axis in origins.values():
         size = better.tensor(name).dims[axis]
         if str(size) != old:
@@ -144,13 +149,18 @@ def _apart(
 
 
 def _solved(
-    graph: Graph, inputs: Mapping[str, TensorType], declared: Mapping[str, ValueType], given: Mapping[str, Symbol]
+    graph: Graph,
+    inputs: Mapping[str, TensorType],
+    declared: Mapping[str, ValueType],
+    given: Mapping[str, Symbol],
+    contents: Mapping[str, Sequence[int | str]],
 ) -> tuple[Graph, int]:
     """The graph with sizes in all types, and how many symbols can only be one number."""
-    names = dict.fromkeys(dim for kind in inputs.values() for dim in kind.shape or () if isinstance(dim, str))
+    rows = (*(kind.shape or () for kind in inputs.values()), *contents.values())
+    names = dict.fromkeys(dim for row in rows for dim in row if isinstance(dim, str))
     usual = _usual(inputs)
     symbols = [
-        replace(one, hint=min(max(one.hint or usual[name], one.low), one.high))
+        replace(one, hint=min(max(one.hint or usual.get(name, 0), one.low), one.high))
         for name in names
         if _parts(name, names) is None
         for one in (given.get(name, Symbol(name)),)
@@ -162,10 +172,15 @@ def _solved(
     for _ in range(8 + 2 * len(symbols)):
         equations.is_new = False
         known = {name: TensorType(kind.dtype, tuple(map(equations.known, kind.dims))) for name, kind in typed.items()}
-        found = infer_graph(graph, known, stated, equations=equations)
+        read = {
+            name: tuple(equations.known(of_name[one] if isinstance(one, str) else one) for one in row)
+            for name, row in contents.items()
+        }
+        arrays = {name: integer_array(row).reshape(inputs[name].dims) for name, row in read.items()}
+        found = infer_graph(graph, known, stated, equations=equations, contents=arrays)
         if not equations.is_new:
-            bound = graph.replace(types=found.types, checks=equations.settled_checks())
-            return _simplified(bound, found), equations.pinned
+            settled = graph.replace(types=found.types, checks=equations.settled_checks(), contents=tuple(read.items()))
+            return _simplified(_with_contents(settled, arrays), found), equations.pinned
     raise InvalidModel("what the sizes of inputs have to be does not come to an end")
 
 
@@ -248,6 +263,29 @@ def _simplified(graph: Graph, found: Inferred) -> Graph:
     return _with_targets(
         graph.replace(nodes=tuple(reversed(nodes)), constants={**graph.constants, **constants})
     ).pruned()
+
+
+def _with_contents(graph: Graph, arrays: Mapping[str, np.ndarray]) -> Graph:
+    """With constants for what nodes read of the inputs whose elements are known."""
+    names, constants, types = {}, dict(graph.constants), dict(graph.types)
+    for value, array in arrays.items():
+        name = f"{value}_elements"
+        while name in types:
+            name += "_"
+        kind = graph.tensor(value)
+        constants[name] = (
+            SizesConstant(array, kind.dtype) if array.dtype == object else Constant(array.astype(kind.dtype.numpy))
+        )
+        types[name], names[value] = kind, name
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(names.get(one, one) for one in node.inputs),
+            captured=tuple(names.get(one, one) for one in node.captured),
+        )
+        for node in graph.nodes
+    )
+    return graph.replace(nodes=nodes, constants=constants, types=types) if names else graph
 
 
 def _with_targets(graph: Graph) -> Graph:

@@ -262,15 +262,17 @@ def infer_graph(
     declared: Mapping[str, ValueType] | None = None,
     outer: Inference | None = None,
     equations: Equations | None = None,
+    contents: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Inferred:
     """Types and small known values of every value of `graph`.
 
     `inputs` overrides the types of graph inputs; `declared` is what to fall back on where inference cannot tell; `equations` are
-    told what must hold of sizes.
+    told what must hold of sizes; `contents` is what is known of inputs' elements.
     """
     walk = Inference(graph.opset, graph.opsets, declared, outer, equations=equations)
     for name in graph.inputs:
         walk.types[name] = (inputs or {}).get(name) or graph.types[name]
+    walk.values.update(contents)
     for name, constant in graph.constants.items():
         walk.add_constant(name, constant)
     for node in graph.nodes:

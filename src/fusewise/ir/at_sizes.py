@@ -21,6 +21,7 @@ def at_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
         types={name: type_at(kind, values) for name, kind in graph.types.items()},
         constants={name: constant_at(constant, values) for name, constant in graph.constants.items()},
         checks=(),
+        contents=(),
     )
 
 

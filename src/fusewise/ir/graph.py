@@ -267,7 +267,8 @@ class Graph:
     """A whole model. `types` has every value; `constants` those known before it runs; `opset` is the ai.onnx version.
 
     `inputs` never include constants. `opsets` lists the versions of the other operator domains in use. `checks` must hold of the
-    sizes that symbols stand for, beside their ranges.
+    sizes that symbols stand for, beside their ranges. `contents` has by name inputs of integers whose elements, in order, are
+    sizes: the symbols among them are read there. Nodes read constants in their place.
     """
 
     inputs: tuple[str, ...]
@@ -280,6 +281,7 @@ class Graph:
     opsets: tuple[tuple[str, int], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
     checks: tuple[Check, ...] = ()
+    contents: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
@@ -315,8 +317,11 @@ class Graph:
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The free dimensions of the inputs, each once, in the order of these."""
-        found = (sorted(symbols_of(dim), key=str) for name in self.inputs for dim in _dims(self.types[name]))
+        """The free dimensions of the inputs, each once, in the order of these, and the elements of inputs that are sizes."""
+        dims = (dim for name in self.inputs for dim in _dims(self.types[name]))
+        found = (
+            sorted(symbols_of(dim), key=str) for dim in (*dims, *(one for _, sizes in self.contents for one in sizes))
+        )
         return tuple(dict.fromkeys(chain.from_iterable(found)))
 
     @cached_property

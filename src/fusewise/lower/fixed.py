@@ -45,7 +45,7 @@ def fixed(program: Program, values: Mapping[str, int]) -> Program:
             steps.append(_native(one, number, own))
     return replace(
         program,
-        inputs=tuple(replace(port, type=type_at(port.type, values)) for port in program.inputs),
+        inputs=tuple(replace(port, type=type_at(port.type, values), contents=()) for port in program.inputs),
         outputs=tuple(replace(port, type=type_at(port.type, values)) for port in program.outputs),
         buffers=tuple(buffers),
         steps=tuple(steps),

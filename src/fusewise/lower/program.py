@@ -238,11 +238,13 @@ class HostStep:
 
 @record(frozen=True, slots=True)
 class Port:
-    """An input or output of the program. `buffer` is -1 for an output that is a dynamic host value called `name`."""
+    """An input or output of the program. `buffer` is -1 for an output that is a dynamic host value called `name`. `contents` are
+    the elements of an input of integers that sizes are read from, in terms of symbols."""
 
     name: str
     type: ValueType
     buffer: int
+    contents: tuple[int, ...] = ()
 
 
 @record(frozen=True, slots=True)
@@ -264,8 +266,8 @@ class Program:
     all code looks at what it touches (`codegen.llvm.checked`). `exact` and `disabled` say how it was compiled, and hold for
     what is compiled while it runs.
 
-    Each of `symbols` is a dimension of some input by itself. `checks` are asked of every new tuple of sizes, and `arena_bytes` is
-    that at the hint.
+    Each of `symbols` is a dimension of some input by itself, or an element of one. `checks` are asked of every new tuple of sizes,
+    and `arena_bytes` is that at the hint.
     """
 
     inputs: tuple[Port, ...]

@@ -121,7 +121,7 @@ class _Layout:
         """Everything that the code depends on, as a text."""
         program = self._program
         parts = [
-            *(str(port.type) for port in program.inputs),
+            *(f"{port.type} {port.contents}" for port in program.inputs),
             *map(str, program.symbols),
             *map(repr, ((s.low, s.high) for s in program.symbols)),
             *(f"{check.condition}" for check in program.checks),

@@ -82,7 +82,7 @@ class Plans:
 
     def plan(self, values: Sequence[Any]) -> RunPlan:
         """What a run on these inputs goes by. `UsageError` for shapes that do not fit, `ResourceLimit` for what is too large."""
-        shapes = self._last = tuple([values[k].shape for k in self._reader.shaped])
+        shapes = self._last = self._reader.rows(values)
         if self.specialist is not None:
             for stale in self.specialist.arrived(shapes):
                 self._known.pop(stale, None)

@@ -142,7 +142,8 @@ def _symbol_from(name: str, low: int, high: int, hint: int) -> Symbol:
 
 
 def _port(port: Port) -> Json:
-    return {"name": port.name, "type": type_to_json(port.type), "buffer": port.buffer}
+    plain = {"name": port.name, "type": type_to_json(port.type), "buffer": port.buffer}
+    return {**plain, "contents": [*map(to_json, port.contents)]} if port.contents else plain
 
 
 def _buffer(buffer: Buffer) -> list[Any]:
@@ -228,7 +229,8 @@ class _Reader:
         return Condition(relation, self.size(size))
 
     def port(self, found: Json) -> Port:
-        return Port(found["name"], type_from_json(found["type"], self.symbols), found["buffer"])
+        kind = type_from_json(found["type"], self.symbols)
+        return Port(found["name"], kind, found["buffer"], self.sizes(found.get("contents", [])))
 
     def buffer(self, kind: str, nbytes: Any, offset: int, value: str, contents: Any = (), place: int = -1) -> Buffer:
         return Buffer(kind, self.size(nbytes), offset, value, contents=self.sizes(contents), place=place)

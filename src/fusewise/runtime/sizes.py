@@ -1,9 +1,10 @@
-"""What the shapes of inputs say about a program's symbols, and what is wrong with shapes that do not fit each other."""
+"""What inputs say about a program's symbols, and what is wrong with shapes and elements that do not fit each other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
+from typing import Any
 
 from fusewise.errors import UsageError
 from fusewise.ir.deciding import Condition
@@ -41,14 +42,16 @@ def told(values: Mapping[str, int], size: int | None = None) -> str:
 
 @record(frozen=True, slots=True)
 class _Axis:
-    """A dimension of an input: the number of the port among those that have shapes, and the axis."""
+    """A dimension, or an element, of an input: the number of the row, and the place in it."""
 
-    port: int
+    row: int
     axis: int
 
 
 class SymbolReader:
-    """Reads the values of symbols from the shapes of inputs: each from the first dimension that is just it.
+    """Reads the values of symbols from the inputs: each from the first dimension that is just it, or else from such an element.
+
+    It is given rows of numbers: the shapes of the inputs at `shaped`, then the elements of those at `read` (`rows`).
 
     `ValueError` for a symbol that no input has by itself.
     """
@@ -56,8 +59,10 @@ class SymbolReader:
     def __init__(self, symbols: Sequence[Symbol], inputs: Sequence[Port], checks: Sequence[Check]) -> None:
         self.symbols = tuple(symbols)
         self.shaped = tuple(k for k, port in enumerate(inputs) if _shape_of(port) is not None)
-        self._names = tuple(inputs[k].name for k in self.shaped)
-        self._shapes: tuple[Shape, ...] = tuple(_shape_of(inputs[k]) or () for k in self.shaped)
+        self.read = tuple(k for k, port in enumerate(inputs) if port.contents)
+        self._names = tuple(inputs[k].name for k in (*self.shaped, *self.read))
+        shapes = [_shape_of(inputs[k]) or () for k in self.shaped]
+        self._shapes: tuple[Shape, ...] = (*shapes, *(inputs[k].contents for k in self.read))
         self.ranks = tuple(map(len, self._shapes))
         self._checks = tuple(checks)
         found: dict[str, _Axis] = {}
@@ -71,15 +76,20 @@ class SymbolReader:
             raise ValueError(f"dimension {missing[0]!r} is that of no input")
         self._where = tuple((symbol.name, found[symbol.name]) for symbol in symbols)
 
+    def rows(self, values: Sequence[Any]) -> tuple[Shape, ...]:
+        """What is read of the inputs."""
+        shapes = [values[k].shape for k in self.shaped]
+        return tuple(shapes + [tuple(values[k].reshape(-1).tolist()) for k in self.read] if self.read else shapes)
+
     @property
     def positions(self) -> dict[str, int]:
-        """Of each symbol the position of its dimension among those of all inputs at `shaped`, one behind the other."""
+        """Of each symbol the position of its number among those of all rows, one behind the other."""
         starts = list(accumulate(map(len, self._shapes), initial=0))
-        return {name: starts[at.port] + at.axis for name, at in self._where}
+        return {name: starts[at.row] + at.axis for name, at in self._where}
 
     @property
     def dimensions(self) -> list[tuple[int, int]]:
-        """Positions and sizes of all dimensions that are not just read."""
+        """Positions and sizes of all numbers that are not just read."""
         read = set(self.positions.values())
         return [(k, dim) for k, dim in enumerate(chain.from_iterable(self._shapes)) if k not in read]
 
@@ -94,13 +104,14 @@ class SymbolReader:
         return [*ranges, *(check.condition for check in self._checks)]
 
     def values(self, shapes: Sequence[Shape]) -> dict[str, int]:
-        """The symbols' values by name, given the shapes of the inputs at `shaped`. `UsageError` for shapes that do not fit."""
+        """The symbols' values by name, given the rows. `UsageError` for shapes that do not fit."""
         for number, (wanted, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
             numbers = all(isinstance(want, Size) or want == have for want, have in zip(wanted, shape, strict=False))
             if len(wanted) != len(shape) or not numbers:
                 expected, found = ("x".join(map(str, dims)) if dims else "() (a scalar)" for dims in (wanted, shape))
-                raise UsageError(f"input {self._names[number]!r}: expected shape {expected}, found {found}")
-        values = {name: shapes[at.port][at.axis] for name, at in self._where}
+                what = "shape" if number < len(self.shaped) else "elements"
+                raise UsageError(f"input {self._names[number]!r}: expected {what} {expected}, found {found}")
+        values = {name: shapes[at.row][at.axis] for name, at in self._where}
         for symbol, (_, at) in zip(self.symbols, self._where, strict=True):
             if not symbol.low <= values[symbol.name] <= symbol.high:
                 allowed = f"at least {symbol.low}" if symbol.high == LARGEST else f"{symbol.low} to {symbol.high}"
@@ -135,7 +146,8 @@ class SymbolReader:
         raise UsageError(f"{self._place(at)} is {have}, where {want} is {wanted} for {parts}")
 
     def _place(self, at: _Axis) -> str:
-        return f"axis {at.axis} of input {self._names[at.port]!r}"
+        what = "axis" if at.row < len(self.shaped) else "element"
+        return f"{what} {at.axis} of input {self._names[at.row]!r}"
 
 
 def _shape_of(port: Port) -> Shape | None:

@@ -166,6 +166,8 @@ def _of_contents(where: str, buffer: Buffer, program: Program) -> Iterator[str]:
 def _of_port(where: str, port: Port, buffers: Sequence[Buffer], kinds: Collection[str]) -> Iterator[str]:
     if not isinstance(port.name, str):
         yield f"{where} has no name"
+    if port.contents and not _is_read(port, kinds):
+        yield f"{where} has no elements like {port.contents!r}"
     if isinstance(port.type, TensorType) and not _is_shape(port.type.shape):
         yield f"{where} has no shape like {port.type.shape!r}"
     elif port.buffer != -1 or type(port.buffer) is not int:
@@ -175,6 +177,14 @@ def _of_port(where: str, port: Port, buffers: Sequence[Buffer], kinds: Collectio
             yield f"{where} is in a buffer, but its size is not known"
         elif not _fits(port.type.nbytes, buffers[port.buffer].nbytes):
             yield f"{where} needs {port.type.nbytes} bytes, and its buffer has {buffers[port.buffer].nbytes}"
+
+
+def _is_read(port: Port, kinds: Collection[str]) -> bool:
+    """Is it an input of as many integers as are read?"""
+    kind = port.type
+    if not isinstance(kind, TensorType) or kind.dtype.name not in ("int64", "int32") or "input" not in kinds:
+        return False
+    return kind.is_fixed and kind.size == len(port.contents) and all(map(_is_number, port.contents))
 
 
 def _fits(nbytes: int, room: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Constant, Graph
+from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Program
 from fusewise.runtime.arena import RunMemory
@@ -112,7 +113,7 @@ class HostParts:
             inputs=inputs,
             outputs=outputs,
             nodes=tuple(node for _, step, _ in steps for node in step.nodes),
-            types=_types((v for _, step, _ in steps for v in (*step.reads, *step.writes)), bool(self._program.symbols)),
+            types=self._types([number for number, _, _ in steps]),
             constants={name: Constant(array) for name, array in self._constants.items() if name in read},
             name="stage",
             opset=steps[0][1].opset,
@@ -120,6 +121,12 @@ class HostParts:
         )
         members = {member.outputs: member for _, _, call in steps for member in call.members}
         return Nested(graph, lambda node: members[node.outputs], self._manner)
+
+    def _types(self, numbers: Iterable[int]) -> dict[str, ValueType]:
+        """By name, what is known of values of these steps whatever sizes are."""
+        steps = (step for k in numbers if isinstance(step := self._program.steps[k], HostStep))
+        values = (value for step in steps for value in (*step.reads, *step.writes))
+        return {name: _without_sizes(kind) for name, _, kind in values if kind is not None}
 
 
 def _is_part(step: HostStep) -> bool:
@@ -145,13 +152,7 @@ def _read_by(program: Program) -> Mapping[str, set[int]]:
     return found
 
 
-def _types(values: Iterable[Value], are_free: bool) -> dict[str, ValueType]:
-    """By name, of tensors whose sizes are free no more than the rank."""
-    found = {name: kind for name, _, kind in values if kind is not None}
-    return {name: _without_sizes(kind) for name, kind in found.items()} if are_free else found
-
-
 def _without_sizes(kind: ValueType) -> ValueType:
     if not isinstance(kind, TensorType) or kind.shape is None:
         return kind
-    return TensorType(kind.dtype, (None,) * len(kind.shape))
+    return TensorType(kind.dtype, tuple(None if isinstance(dim, Size) else dim for dim in kind.shape))

@@ -21,7 +21,9 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet, whole_lines
+from fusewise.ir.deciding import known_below, known_zero
 from fusewise.ir.dtypes import DType
+from fusewise.ir.size import Size, least
 from fusewise.lower.task import Operand, Task
 from fusewise.records import record
 
@@ -72,11 +74,15 @@ class _Plan:
     @property
     def parts(self) -> Mapping[str, int]:
         """Bytes of each part of the scratch memory."""
-        held = max(self.room, SAMPLED * self.sampled) + self.lanes if self.room else self.count
+        held = max(self.room, SAMPLED * self.sampled) + self.lanes if self.gathers else self.count
         parts = {"line": self.padded * self.bits // 8, "keys": held * self.bits // 8, "places": held * 4}
-        if self.room:
+        if self.gathers:
             parts |= {"other keys": parts["keys"], "other places": parts["places"], "digits": digit_bytes(self.bits)}
         return {name: whole_lines(nbytes) for name, nbytes in parts.items()}
+
+    @property
+    def gathers(self) -> bool:
+        return not known_zero(self.room)
 
     @property
     def sampled(self) -> bool:
@@ -89,12 +95,15 @@ def _plan(task: Task, instructions: InstructionSet) -> _Plan:
     extent, count, dtype = given.dims[axis], task.extents[axis], given.dtype
     bits = max(LEAST_BITS, dtype.bits)
     lanes = instructions.vector_bits // bits
+    largest = bool(anchor.attribute("largest", 1))
+    if isinstance(extent, Size) or isinstance(count, Size):  # a whole line is sorted, unless surely few are wanted
+        return _Plan(axis, extent, count, largest, dtype, bits, lanes, 0 if known_below(count, FEW + 1) else extent, 0)
     rank = 0
     if count > FEW and extent >= LONG * max(count, SAMPLED):  # so that one time in a thousand there are too few
         expected = count * SAMPLED / extent
         rank = math.ceil(expected + 3 * math.sqrt(expected)) + 2
     room = 0 if count <= FEW else min(extent, max(GATHERED * count, LEAST_GATHERED, 2 * rank * extent // SAMPLED))
-    return _Plan(axis, extent, count, bool(anchor.attribute("largest", 1)), dtype, bits, lanes, room, rank)
+    return _Plan(axis, extent, count, largest, dtype, bits, lanes, room, rank)
 
 
 def _arguments(plan: _Plan, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
@@ -145,8 +154,15 @@ class _Selection:
 
         f.loop(0, whole, plan.lanes, many, rolled=True)
         f.loop(whole, plan.extent, 1, one, rolled=True)
-        for i in range(plan.extent, plan.padded):
+
+        def none(i: Int, _: object = None) -> None:
             f.store(f.constant(-1, plan.key), self.key_at("line", i))
+
+        if isinstance(plan.extent, Size):
+            f.loop(plan.extent, plan.padded, 1, none, rolled=True)
+        else:
+            for i in range(plan.extent, plan.padded):
+                none(i)
 
     # --- better ones ------------------------------------------------------------------------------------------------
 
@@ -213,7 +229,7 @@ class _Selection:
     def a_few(self) -> None:
         """The first as many as are wanted, then whatever is better than the worst of them, which is forgotten."""
         f, plan, last = self.function, self.plan, self.plan.count - 1
-        begun = min(plan.padded, -(-plan.count // plan.lanes) * plan.lanes)
+        begun = least(plan.padded, -(-plan.count // plan.lanes) * plan.lanes)
 
         def better(key: Value, place: Value) -> None:
             worst = self.key_at("keys", last)
@@ -230,7 +246,7 @@ class _Selection:
         f.loop(0, plan.count, 1, first, rolled=True)
         f.loop(
             plan.count,
-            min(begun, plan.extent),
+            least(begun, plan.extent),
             1,
             lambda i, _: better(f.load(plan.key, self.key_at("line", i)), i),
             rolled=True,
@@ -292,7 +308,8 @@ class _Selection:
     def _window(self) -> None:
         """The first of the line, as many as there is room for."""
         f, plan = self.function, self.plan
-        begun = plan.room // plan.lanes * plan.lanes if plan.room < plan.extent else plan.extent
+        is_part = known_below(plan.room, plan.extent)
+        begun = plan.room // plan.lanes * plan.lanes if is_part else plan.extent
         iota = f.constants(range(plan.lanes), "i32")
 
         def copied(i: Value, _: object) -> None:
@@ -302,7 +319,7 @@ class _Selection:
 
         f.loop(0, begun, plan.lanes, copied, rolled=True)
         f.store(f.i64(begun), self.kept)
-        f.store(f.i64(begun if plan.room < plan.extent else plan.padded), self.seen)
+        f.store(f.i64(begun if is_part else plan.padded), self.seen)
 
     def sort(self) -> None:
         """Those kept, best first; equal ones stay as they are."""
@@ -327,7 +344,7 @@ def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
         starts = {one.name: _start(f, pointers[one.name], one, places) for one in task.operands}
         source = task.operands[0]
         selection.stage(starts[source.name], source.strides[plan.axis])
-        selection.many() if plan.room else selection.a_few()
+        selection.many() if plan.gathers else selection.a_few()
 
         def put(j: Value, _: object) -> None:
             place = f.convert("zext", f.load("i32", selection.place_at("places", j)), "i64")

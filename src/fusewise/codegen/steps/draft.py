@@ -189,9 +189,10 @@ class ProgramDraft:
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The symbols of inputs' sizes, each once."""
+        """The symbols of inputs' sizes, and of elements that are sizes, each once."""
         kinds = (kind for value in self.graph.inputs if isinstance(kind := self.graph.types[value], TensorType))
-        found = (symbol for kind in kinds for dim in kind.shape or () for symbol in _symbols(dim))
+        rows = (*(kind.shape or () for kind in kinds), *(sizes for _, sizes in self.graph.contents))
+        found = (symbol for row in rows for dim in row for symbol in _symbols(dim))
         return tuple(dict.fromkeys(found))
 
     @cached_property

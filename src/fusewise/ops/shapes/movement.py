@@ -185,6 +185,11 @@ def _tiled(case: Operands) -> tuple[Shape, ...]:
 def _gathered(case: Operands) -> tuple[Shape, ...]:
     data, indices = case.shape(), case.shape(1)
     axis = case.axis("axis", 0, len(data))
+    places = case.values[1] if isinstance(data[axis], Size) else None
+    for place in places.reshape(-1).tolist() if places is not None and places.dtype != object else ():
+        case.at_least(
+            data[axis], place + 1 if place >= 0 else -place, f"the size along axis {axis}, of which {place} is taken,"
+        )
     return ((*data[:axis], *indices, *data[axis + 1 :]),)
 
 

@@ -1,0 +1,154 @@
+"""Code for graphs that a program runs while it runs: for all sizes, or for certain shapes and contents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from fusewise.ir.graph import Constant, Graph
+from fusewise.ir.monomial import LARGEST, Symbol
+from fusewise.ir.types import Dim, TensorType, ValueType
+from fusewise.lower.program import NativeStep, Program, StepVersions
+from fusewise.records import record
+from fusewise.runtime.feeds import PortInfo
+
+__all__ = ["Build", "Manner", "Native", "Runnable", "compiled", "compiled_free"]
+
+
+class Runnable(Protocol):
+    """A program that is ready to run."""
+
+    def run_in_order(self, values: Sequence[Any]) -> list[Any]:
+        """All outputs for a value of each input, in order."""
+
+    def get_inputs(self) -> Sequence[PortInfo]:
+        """The inputs that a run takes."""
+
+
+class Build(Protocol):
+    """Makes a program runnable; `runtime.executable.build` does."""
+
+    def __call__(self, program: Program, *, threads: int | None) -> Runnable: ...
+
+
+@record(frozen=True, slots=True)
+class Manner:
+    """How the program was compiled that a graph is part of, how many workers it has, and what makes others of it runnable."""
+
+    build: Build
+    workers: int = 1
+    exact: bool = False
+    disabled: tuple[str, ...] = ()
+    is_checked: bool = False
+
+
+@record(frozen=True)
+class Native:
+    """Code for a graph: called with all of its `inputs` in order, it gives the outputs."""
+
+    executable: Runnable
+    inputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        places = {name: k for k, name in enumerate(self.inputs)}
+        self.places = [places[port.name] for port in self.executable.get_inputs()]
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        return self.executable.run_in_order([values[k] for k in self.places])
+
+
+def compiled(
+    graph: Graph, given: Mapping[str, np.ndarray], contents: Mapping[str, np.ndarray], manner: Manner
+) -> Runnable | None:
+    """A graph compiled for inputs of these shapes, those of `contents` as constants; None where all of it would run on the host.
+
+    Raises what compiling raises.
+    """
+    from fusewise.frontend.infer_types import infer_graph
+
+    kinds = {name: Constant(array).type for name, array in given.items()}
+    bound, declared = _with_contents(graph, contents), _declared(graph)
+    return _made(
+        bound.replace(types=infer_graph(bound.replace(types={**graph.types, **kinds}), kinds, declared).types), manner
+    )
+
+
+def compiled_free(
+    graph: Graph,
+    given: Mapping[str, np.ndarray],
+    contents: Mapping[str, np.ndarray],
+    elements: Sequence[str],
+    manner: Manner,
+) -> Runnable | None:
+    """A graph compiled for inputs of any shapes of these ranks, those of `contents` as constants, and those called `elements` of
+    any contents; None where all of it would run on the host, and where nothing is free.
+
+    What the graph's types state stays as it is. What is 1 stays 1, since it may be broadcast, and so do elements that are less
+    than 2: 0, 1 and what is negative have meanings of their own. Sizes that do not fit are a `UsageError` of the run. Raises what
+    compiling raises.
+    """
+    from fusewise.frontend.free import in_symbols
+
+    bound = _with_contents(graph, contents)
+    symbols: dict[str, Symbol] = {}
+
+    def free(name: str, number: int, is_fixed: bool) -> int | str:
+        if is_fixed:
+            return number
+        symbols[name] = Symbol(name, hint=number)
+        return name
+
+    inputs, read = {}, {}
+    for k, name in enumerate(bound.inputs):
+        kind = Constant(given[name]).type
+        stated = _stated(graph.types.get(name), kind.rank)
+        dims: tuple[Dim, ...] = tuple(
+            free(f"d{k}_{axis}", dim, dim == 1 or name in elements or isinstance(stated[axis], int))
+            for axis, dim in enumerate(kind.dims)
+        )
+        inputs[name] = TensorType(kind.dtype, dims)
+        if name in elements:
+            flat = given[name].reshape(-1).tolist()
+            read[name] = tuple(free(f"e{k}_{n}", one, not 2 <= one <= LARGEST) for n, one in enumerate(flat))
+    if not symbols:
+        return None
+    typed = bound.replace(types={**graph.types, **inputs})
+    return _made(in_symbols(typed, inputs, _declared(graph), symbols, read), manner)
+
+
+def _stated(kind: ValueType | None, rank: int) -> tuple[Dim, ...]:
+    """The dimensions that a type states of a tensor of this rank."""
+    shape = kind.shape if isinstance(kind, TensorType) else None
+    return shape if shape is not None and len(shape) == rank else (None,) * rank
+
+
+def _with_contents(graph: Graph, contents: Mapping[str, np.ndarray]) -> Graph:
+    known = {name: Constant(array.copy()) for name, array in contents.items()}
+    inputs = tuple(name for name in graph.inputs if name not in contents)
+    return graph.replace(inputs=inputs, constants={**graph.constants, **known})
+
+
+def _declared(graph: Graph) -> dict[str, Any]:
+    """No shapes are believed but those of inputs."""
+    from fusewise.frontend.declared import without_shape
+
+    return {name: without_shape(kind) for name, kind in graph.types.items()}
+
+
+def _made(typed: Graph, manner: Manner) -> Runnable | None:
+    from fusewise.codegen.assemble import generate
+    from fusewise.codegen.legalize import legalized
+    from fusewise.fusion.plan import plan
+    from fusewise.runtime.host import host_target
+    from fusewise.trace import Trace
+
+    trace = Trace(disabled=frozenset(manner.disabled))
+    target = replace(host_target(), sanitize=manner.is_checked or host_target().sanitize)
+    groups = plan(legalized(typed, target, trace, exact=manner.exact), trace, "dnnfusion").partition
+    program = generate(groups, target, trace, workers=manner.workers, exact=manner.exact)
+    if program.steps and not any(isinstance(step, NativeStep | StepVersions) for step in program.steps):
+        return None
+    return manner.build(program, threads=manner.workers)
