@@ -40,8 +40,6 @@ def top_k_reason(graph: Graph, node: Node) -> str:
     if not data.rank or not all(isinstance(n, Size) or n <= MOST_ELEMENTS for n in data.dims):
         return f"{node.op} of a line of too many elements"
     axis = call.attribute("axis", -1) % data.rank
-    if not isinstance(count, int) or not isinstance(data.dims[axis], int):
-        return f"{node.op} of a line whose length is not known"
     wanted = (*data.dims[:axis], count, *data.dims[axis + 1 :])
     fits = known_below(-1, count) and not known_below(data.dims[axis], count)  # of sizes the graph has a check
     fits = fits and all(kind is None or kind.dims == wanted for kind in map(call.output, _present(node)))
