@@ -38,6 +38,22 @@ def test_native_code_does_what_the_text_says(one: Case, threads: int) -> None:
     assert alike(model.run(None, one.feeds), one.wanted)
 
 
+@settings(max_examples=25, deadline=None)
+@given(one=forests())
+def test_forests_take_any_number_of_rows(one: Case) -> None:
+    proto = one.model()
+    rows = proto.graph.input[0].type.tensor_type.shape.dim[0]
+    rows.dim_param = "rows"
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    model = fusewise.compile(proto, strict=True, threads=2, cache=False)
+    (name,) = (port.name for port in model.get_inputs())
+    data, wanted = one.feeds[name], one.wanted[0]
+    for count in sorted({0, 1, len(data) // 2, len(data)}):
+        assert alike(model.run(None, {name: data[:count]}), (wanted[:count],))
+    twice = np.concatenate((data,) * 3)
+    assert alike(model.run(None, {name: twice}), (np.concatenate((wanted,) * 3),))
+
+
 @settings(max_examples=30, deadline=None)
 @given(one=ANY)
 def test_lowered_work_is_what_the_node_is(one: Case) -> None:

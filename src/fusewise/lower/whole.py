@@ -49,7 +49,7 @@ class WholeFamily:
 
 FAMILIES: Mapping[str, WholeFamily] = MappingProxyType(
     {
-        "forest": WholeFamily(forest_reason, forest_task, interpret_forest),
+        "forest": WholeFamily(forest_reason, forest_task, interpret_forest, of_sizes=True),
         "linear_attention": WholeFamily(linear_reason, linear_task, interpret_linear),
         "recurrence": WholeFamily(recurrent_reason, recurrent_task, interpret_recurrence, of_sizes=True),
         "roi_pool": WholeFamily(roi_pool_reason, roi_pool_task, interpret_roi_pool),

@@ -12,15 +12,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.families.generic.any_nest import run_of, unsupported
-from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
+from fusewise.codegen.families.generic.any_nest import is_below, run_of, unsupported
+from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
-from fusewise.codegen.target import InstructionSet
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.deciding import known_zero
+from fusewise.ir.size import Size, SizeNeeded
 from fusewise.lower.forest import forest_tables
-from fusewise.lower.task import Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.forests import MISSING_BIT, MODE_BIT, MOST_FEATURES, ForestTables
 from fusewise.records import record
 
@@ -29,6 +31,9 @@ __all__ = ["FOREST"]
 WALKS = 16
 """Side by side. A step waits for three loads, one for another; on a Zen 4, 1,000 rows of 100 trees of ten levels took 1.16 ms with
 16 walks, 1.78 with 8, 2.46 with 4."""
+
+MANY = 8
+"""Rows of an unknown number of them that go down a tree side by side, two trees at a time."""
 
 MOST_VECTORS = 2
 """Of targets that are added up at once."""
@@ -44,14 +49,26 @@ _PREDICATES = {
 
 
 @record(frozen=True)
+class ForestSchedule:
+    """How many `rows` go down a tree side by side. Where it is not known how many there are, that is `MANY`, if there are so many,
+    or one, with `always` for any number of them."""
+
+    rows: int = 1
+    always: bool = False
+
+
+@record(frozen=True)
 class _Plan:
-    """`rows` of the data go down `trees` at once, and add to `vectors` of `lanes` targets."""
+    """What goes down trees adds to `vectors` of `lanes` targets; `rows` of the data go down `trees` at once."""
 
     tables: ForestTables
-    rows: int
-    trees: int
     lanes: int
     vectors: int
+    rows: int = 1
+
+    @property
+    def trees(self) -> int:
+        return WALKS // max(1, self.rows)
 
     @property
     def width(self) -> int:
@@ -90,11 +107,26 @@ class _Plan:
         return np.stack([rows[:, start : start + self.width] for start in self.starts])
 
 
-def _plan(task: Task, instructions: InstructionSet) -> _Plan:
-    rows = min(task.extents[0], WALKS)
+def _plan(task: Task, instructions: InstructionSet) -> _Plan | RefusalReason:
+    if isinstance(task.extents[1], Size):
+        return RefusalReason("an unknown number of targets")
     lanes = min(1 << (task.extents[1] - 1).bit_length(), instructions.lanes)
     vectors = min(-(-task.extents[1] // lanes), MOST_VECTORS)
-    return _Plan(forest_tables(task.anchored), rows, WALKS // max(1, rows), lanes, vectors)
+    return _Plan(forest_tables(task.anchored), lanes, vectors)
+
+
+def _schedules(plan: _Plan, task: Task, target: Target) -> tuple[ForestSchedule]:
+    return (ForestSchedule(min(task.extents[0], WALKS)),)
+
+
+def _for_rows(plan: _Plan, task: Task, schedule: ForestSchedule) -> _Plan:
+    """The plan by a schedule. `SizeNeeded` where it is none for so many rows."""
+    extent, rows = task.extents[0], schedule.rows
+    if isinstance(extent, Size) and not schedule.always:
+        fits = rows in (1, MANY) and (extent >= MANY) == (rows == MANY)
+        if not fits:
+            raise SizeNeeded(f"{rows} rows side by side of {extent}")
+    return replace(plan, rows=rows)
 
 
 @record(frozen=True)
@@ -132,7 +164,7 @@ class _Walks:
             target = f.minimum(f.mul(part, plan.width), max(0, self.task.extents[1] - plan.width))
             self._write(first, target, weights, added(first, weights))
 
-        f.loop(*run_of(f, blocks * len(starts), share, 4 * steps <= SERIAL_WORK), 1, unit, rolled=True)
+        f.loop(*run_of(f, blocks * len(starts), share, is_below(f, 4 * steps, SERIAL_WORK + 1)), 1, unit, rolled=True)
 
     def _rows(self, first: Int) -> Value:
         operand = self.task.operands[0]
@@ -233,8 +265,9 @@ class _Walks:
                 f.store(f.extract(value, lane), f.at(there, lane * out.strides[1]))
 
 
-def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
-    if 0 not in o.task.extents:
+def _write(o: OpenFunction, understood: _Plan, schedule: ForestSchedule) -> None:
+    if not any(map(known_zero, o.task.extents)):
+        plan = _for_rows(understood, o.task, schedule)
         nodes, groups, weights = (
             o.f.module.table(name, "i8", getattr(plan, name).tobytes()) for name in ("nodes", "groups", "weights")
         )
@@ -245,7 +278,8 @@ def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
 FOREST = Kernel(
     "forest",
     lambda task, instructions: unsupported(task) or _plan(task, instructions),
-    unscheduled,
+    _schedules,
     operands_alone,
     written(operands_alone, _write),
+    every=lambda plan, task, target: (ForestSchedule(1, always=True),),
 )
