@@ -27,6 +27,7 @@ SIZES = (
     (1, 64, 64),
     (1, 67, 101),
     (2, 4, 0),
+    (1, 3, 2500),
 )
 """Batch, queries and keys to try."""
 

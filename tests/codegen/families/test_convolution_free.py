@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.codegen.free import Version, run_at, versions_of
 
 from fusewise.codegen.candidates import CONV
 from fusewise.codegen.families.convolution.direct import DIRECT
+from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.depthwise import DEPTHWISE
 from fusewise.codegen.families.winograd.kernel import WINOGRAD
 from fusewise.codegen.kernel import Kernel
@@ -55,6 +57,13 @@ CASES: dict[str, Case] = {
 }
 
 
+TRANSPOSED: dict[str, Case] = {
+    "doubled": {"op": "ConvTranspose", "channels": (8, 12), "kernel": (4, 4), "pads": (1, 1, 1, 1), "strides": (2, 2)},
+    "plain": {"op": "ConvTranspose", "channels": (5, 16), "kernel": (3, 3), "pads": (1, 1, 1, 1)},
+    "planar": {"op": "ConvTranspose", "channels": (6, 9), "kernel": (5, 2), "strides": (3, 2), "layout": "planar"},
+}
+
+
 def attributes_of(case: Case) -> dict[str, Any]:
     return {
         "strides": case.get("strides", (1, 1)),
@@ -68,6 +77,10 @@ def shapes_of(case: Case, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], tupl
     """Data, weights and result, of sizes that may be numbers."""
     (inputs, outputs), groups, attributes = case["channels"], case.get("group", 1), attributes_of(case)
     batch, *extents = sizes
+    if case.get("op") == "ConvTranspose":
+        taps = zip(extents, case["kernel"], attributes["strides"], attributes["pads"], strict=False)
+        out = [(extent - 1) * stride + kernel - 2 * pad for extent, kernel, stride, pad in taps]
+        return (batch, inputs, *extents), (inputs, outputs, *case["kernel"]), (batch, outputs, *out)
     out = [
         (
             extent
@@ -87,7 +100,7 @@ def shapes_of(case: Case, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], tupl
 def free_convolution(case: Case) -> Any:
     x, w, out = shapes_of(case, tuple(map(size_of, SYMBOLS)))
     options = {key: case[key] for key in ("layout", "out_layout", "epilogue", "prologue") if key in case}
-    return convolution("Conv", x, w, out, attributes_of(case), **options)
+    return convolution(case.get("op", "Conv"), x, w, out, attributes_of(case), **options)
 
 
 def check(versions: list[Version], case: Case, sizes: tuple[int, int, int], tolerance: float = TOLERANCE) -> list[str]:
@@ -98,10 +111,14 @@ def check(versions: list[Version], case: Case, sizes: tuple[int, int, int], tole
     rng = np.random.default_rng(7)
     data, residual = (rng.standard_normal(shape).astype(np.float32) for shape in (x, out))
     weights = (rng.standard_normal(w) / max(1, np.prod(w[1:])) ** 0.5).astype(np.float32)
-    bias = rng.standard_normal(w[0]).astype(np.float32)
+    bias = rng.standard_normal(out[1]).astype(np.float32)
     seen = np.maximum(data, 0) if case.get("prologue") == "relu" else data
     wanted = (torch.from_numpy(a.astype(np.float64)) for a in (seen, weights, bias))
-    expected = finished(correlate(attributes_of(case))(*wanted).numpy(), case.get("epilogue", "none"), residual)
+    run = correlate(attributes_of(case))
+    if case.get("op") == "ConvTranspose":
+        pads, strides = attributes_of(case)["pads"][:2], attributes_of(case)["strides"]
+        run = partial(torch.conv_transpose2d, stride=strides, padding=pads)
+    expected = finished(run(*wanted).numpy(), case.get("epilogue", "none"), residual)
     out_layout, names = case.get("out_layout", "last"), []
     for version in versions:
         arrays = {
@@ -164,3 +181,12 @@ def test_winograd_for_every_size(target: Target, name: str) -> None:
     for sizes in SIZES:
         if fits(case, sizes):
             assert check(versions, case, sizes, 3e-5), f"no version is for {sizes}"
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_for_every_size(target: Target, name: str) -> None:
+    case = TRANSPOSED[name]
+    versions = versions_of(CONV_TRANSPOSE, free_convolution(case), SYMBOLS, target, workers=2)
+    for sizes in SIZES:
+        if fits(case, sizes):
+            assert check(versions, case, sizes), f"no version is for {sizes}"

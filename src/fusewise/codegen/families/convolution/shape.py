@@ -17,7 +17,7 @@ from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.deciding import hint, known_below, known_one, known_zero
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, UINT8, DType
 from fusewise.ir.graph import Node
-from fusewise.ir.size import Size
+from fusewise.ir.size import Size, greatest
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import Anchor, Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
@@ -289,7 +289,7 @@ def transposed_of(task: Task) -> Transposed | RefusalReason:
         padding = (taps - 1) * d - first
         if padding < 0 or b < 0:
             return RefusalReason("transposed convolution with more padding than kernel")
-        spatial.append(Spatial(extent, max(0, last - first + 1), taps, 1, d, padding))
+        spatial.append(Spatial(extent, greatest(0, last - first + 1), taps, 1, d, padding))
         shifts.append(b - first * s)
     shape = replace(found, inputs=inputs // found.groups, outputs=outputs, spatial=tuple(spatial))
     return Transposed(shape, strides, tuple(shifts), out)

@@ -30,6 +30,7 @@ from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
+from fusewise.ir.deciding import known_below
 from fusewise.lower.task import RefusalReason, Task
 
 __all__ = ["CONV_TRANSPOSE"]
@@ -99,7 +100,7 @@ def _placed(f: Function, t: Transposed, d: Direct, finish: Finish) -> Finish:
             t.shape.out_axes, t.shape.spatial, phases, t.strides, t.shifts, t.extents, strict=True
         ):
             at[name] = f.sub(f.add(f.mul(indices[name], stride), phase), shift)
-            if shift > 0 or axis.out * stride - shift > extent:
+            if shift > 0 or not known_below(axis.out * stride - shift, extent + 1):
                 conditions.append(f.compare("icmp ult", at[name], extent))
         _guarded(f, conditions, lambda: finish(at, lane, value, count))
 
@@ -124,5 +125,6 @@ CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (
         lambda u, task, target: direct_schedules(u[1], task, target),
         _arguments,
         written(_arguments, _write),
+        every=lambda u, task, target: direct_schedules(u[1], task, target, None),
     ),
 )

@@ -29,7 +29,7 @@ from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop, T
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet
-from fusewise.ir.deciding import known_below, known_equal, known_one, known_zero
+from fusewise.ir.deciding import hint, known_below, known_equal, known_one, known_zero
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.size import SizeNeeded, greatest
 from fusewise.records import record
@@ -358,7 +358,7 @@ def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int
     if known_zero(inner.extent % tile.rows) and known_zero(product.height % tile.rows):
         first = f.at(left.pointer, f.add(left.offset, row_address(f, axes, row)), stored)
         return [f.at(first, r * inner.stride, stored) for r in range(tile.rows)]
-    if len(axes) == 2 and inner.extent >= tile.rows:
+    if len(axes) == 2 and hint(inner.extent) >= tile.rows and inner.extent >= tile.rows:
         # the tile crosses from one run to the next at most once
         outside, inside = unravel(f, row, [axis.extent for axis in axes])
         base = f.add(left.offset, f.add(f.mul(outside, axes[0].stride), f.mul(inside, inner.stride)))
