@@ -18,6 +18,8 @@ from tests.runtime.free_programs import BATCH, COLUMNS, SEQUENCE, B, S, answers,
 
 from fusewise.codegen.llvm.checked import checked_code
 from fusewise.errors import ResourceLimit, UsageError
+from fusewise.ir.deciding import Condition
+from fusewise.ir.graph import Check
 from fusewise.ir.size import LARGEST, evaluate, greatest, least
 from fusewise.lower.fixed import fixed
 from fusewise.lower.program import Extent, NativeStep, Place, Program, StepVersions
@@ -144,6 +146,15 @@ def _with_step(program: Program, number: int, **changes: object) -> Program:
     steps = list(program.steps)
     steps[number] = replace(steps[number], **changes)  # type: ignore[arg-type]
     return replace(program, steps=tuple(steps))
+
+
+def test_a_division_by_zero_is_told() -> None:
+    check_of = Check(Condition("nonnegative", S // B - 1), "node 'n' (Reshape) needs a token for each sample")
+    model = build(free_program(checks=(check_of,)))
+    check(model, 2, 5)
+    with pytest.raises(UsageError, match="divides a size by 0 for inputs of the shapes 0x5x4, 0x5"):
+        model.run(None, feeds(0, 5))
+    check(model, 2, 5)
 
 
 def test_an_argument_outside_its_buffer_is_refused_when_sizes_are_known() -> None:

@@ -165,7 +165,10 @@ class Plans:
     def _guarded(self, shapes: Shapes) -> RunPlan:
         """A plan of a checked build: of the program as it is for these sizes."""
         self._known.clear()
-        contents = replace(self._contents, program=fixed(self._program, self._reader.values(shapes)))
+        try:
+            contents = replace(self._contents, program=fixed(self._program, self._reader.values(shapes)))
+        except ZeroDivisionError as error:
+            raise _divided_by_zero(shapes) from error
         host = partial(self._host, self._library.addresses)
         return run_plan_of(contents, self._library, self._workers, self._arena, host)
 
@@ -184,6 +187,13 @@ class Plans:
             return _unsound(self._program, values) or self._too_large(values, float(1 << 63))
         except FusewiseError as error:
             return error
+        except ZeroDivisionError:
+            return _divided_by_zero(shapes)
+
+
+def _divided_by_zero(shapes: Shapes) -> UsageError:
+    told = ", ".join("x".join(map(str, shape)) or "()" for shape in shapes)
+    return UsageError(f"the model divides a size by 0 for inputs of the shapes {told}: use larger ones")
 
 
 def _unsound(program: Program, values: Mapping[str, int]) -> FusewiseError | None:
