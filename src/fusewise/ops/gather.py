@@ -13,7 +13,7 @@ from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.cost import free
 from fusewise.ops.expr import Expr, cast, compare, const, select
-from fusewise.ops.indexing import chosen, data_axis, dims, output_dims, wrapped
+from fusewise.ops.indexing import chosen, data_axis, dims, output_dims, within, wrapped
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["GATHER"]
@@ -30,7 +30,8 @@ def _gather(call: Call, output: int, at: Index) -> Expr:
 def _gather_elements(call: Call, output: int, at: Index) -> Expr:
     axis = data_axis(call, 0)
     found = chosen(call, 1, at, dims(call)[axis])
-    return call.at(0, *(found if d == axis else place for d, place in enumerate(at)))
+    inside = map(within, at, dims(call), dims(call, 1))
+    return call.at(0, *(found if d == axis else place for d, place in enumerate(inside)))
 
 
 def _gather_nd(call: Call, output: int, at: Index) -> Expr:

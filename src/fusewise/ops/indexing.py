@@ -75,8 +75,8 @@ def spread(index: Sequence[Expr], shape: Sequence[int], space: Sequence[int] | N
 
 
 def within(at: Expr, size: int, whole: int) -> Expr:
-    """An index that runs over `whole` elements, of which it is only checked while running that there are as many."""
-    fits = (type(size) is int and type(whole) is int) or known_one(size) or known_equal(size, whole)
+    """An index that runs over `whole` elements, of which it is only checked while running that there are so many."""
+    fits = (type(size) is int and type(whole) is int) or known_one(size) or known_below(whole, size + 1)
     return at if fits else binary("min", at, size - 1)
 
 

@@ -19,6 +19,7 @@ from fusewise.ops.shapes.contract import CONTRACT
 from fusewise.ops.shapes.generate import GENERATE
 from fusewise.ops.shapes.movement import MOVEMENT
 from fusewise.ops.shapes.operands import Operands, Relations, Row, Shape, Unknown, is_unknown
+from fusewise.ops.shapes.parameters import check_parameters
 from fusewise.ops.shapes.plain import PLAIN
 from fusewise.ops.shapes.windows import WINDOWS
 
@@ -60,7 +61,10 @@ def _by_row(node: Node, types: Types, values: Arrays, relations: Relations) -> S
     if row is None:
         return ()
     try:
-        return row(Operands(node, tuple(map(_dims, range(len(types)), types)), values, relations))
+        case = Operands(node, tuple(map(_dims, range(len(types)), types)), values, relations)
+        found = row(case)
+        check_parameters(case)
+        return found
     except (Unknown, LookupError, ValueError, TypeError, ArithmeticError, AttributeError):
         return ()  # what does not fit is said by ONNX's inference, or at run time
 
