@@ -254,6 +254,16 @@ def test_bodies_and_arithmetic_in_floats(types: str) -> None:
     assert " ".join(str(graph.types[name]) for name in graph.outputs) == types and not graph.checks
 
 
+def test_a_range_of_floats_up_to_a_size_is_one_of_integers() -> None:
+    graph = bind(load(onnx.parser.parse_model(_HEADER + BODIES["float32[A]"])), free=True)
+    verify(graph)
+    assert [node.op for node in graph.nodes] == ["Range", "Cast"] and set(graph.constants) == set(graph.nodes[0].inputs)
+    session = onnxruntime.InferenceSession(to_model(at_sizes(graph, {"B": 2, "A": 5})).SerializeToString())
+    np.testing.assert_array_equal(
+        session.run(None, {"x": np.zeros((2, 5), np.float32)})[0], np.arange(5, dtype=np.float32)
+    )
+
+
 def test_rolling_by_a_remainder_keeps_the_size() -> None:
     b = GraphBuilder()
     x, zero, far = b.input("x", ("H", 3)), b.constant(i64(0)), b.constant(i64(2**31 - 1))

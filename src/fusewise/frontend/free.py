@@ -22,7 +22,8 @@ from fusewise.errors import InvalidModel
 from fusewise.frontend.equations import Equations
 from fusewise.frontend.infer_types import Inferred, infer_graph
 from fusewise.frontend.shape_values import is_complete, is_of_sizes
-from fusewise.ir.graph import Constant, Graph, SizesConstant, integer_array
+from fusewise.ir.dtypes import INT64
+from fusewise.ir.graph import Constant, Graph, Node, SizesConstant, attributes_of, integer_array
 from fusewise.ir.size import LARGEST, Size, Symbol, size_of
 from fusewise.ir.types import Dim, TensorType, ValueType
 
@@ -247,13 +248,14 @@ def _size(name: str, names: Mapping[str, None], symbols: Mapping[str, Symbol]) -
 def _simplified(graph: Graph, found: Inferred) -> Graph:
     """The graph with constants for what is known of its values, and without the nodes that computed only them."""
     constants: dict[str, Constant] = {}
-    kept = []
+    types = dict(graph.types)
+    kept: list[Node] = []
     for node in graph.nodes:
         known = {name: _constant(found.values.get(name), graph.types.get(name)) for name in node.writes}
         if node.writes and all(constant is not None for constant in known.values()) and not _is_shown(graph, known):
             constants.update({name: constant for name, constant in known.items() if constant is not None})
         else:
-            kept.append(node)
+            kept += _counted(node, found, types, constants)
     needed = set(graph.outputs)
     nodes = []
     for node in reversed(kept):
@@ -261,7 +263,7 @@ def _simplified(graph: Graph, found: Inferred) -> Graph:
             needed.update(node.reads)
             nodes.append(node)
     return _with_targets(
-        graph.replace(nodes=tuple(reversed(nodes)), constants={**graph.constants, **constants})
+        graph.replace(nodes=tuple(reversed(nodes)), types=types, constants={**graph.constants, **constants})
     ).pruned()
 
 
@@ -286,6 +288,36 @@ def _with_contents(graph: Graph, arrays: Mapping[str, np.ndarray]) -> Graph:
         for node in graph.nodes
     )
     return graph.replace(nodes=nodes, constants=constants, types=types) if names else graph
+
+
+def _counted(node: Node, found: Inferred, types: dict[str, ValueType], constants: dict[str, Constant]) -> list[Node]:
+    """The node; a Range of floats up to a size as one of integers, which can be constants in terms of sizes, made floats.
+
+    Floats have integers below 2**24 exactly, and a Range is no longer.
+    """
+    kind = types.get(node.outputs[0]) if node.op == "Range" and not node.domain else None
+    if not isinstance(kind, TensorType) or not kind.dtype.is_float or kind.dtype.bits < 32:
+        return [node]
+    whole: list[tuple[str, Constant]] = []
+    for name in node.inputs:
+        item = found.values[name].reshape(-1).tolist()[0] if name in found.values and found.values[name].size else None
+        if not isinstance(item, Size) and not (isinstance(item, int | float) and item == int(item)):
+            return [node]
+        exact = item if isinstance(item, Size) else int(item)
+        sized = (
+            SizesConstant(np.array(exact, object)) if isinstance(exact, Size) else Constant(np.array(exact, np.int64))
+        )
+        whole.append((f"{name}_whole", sized))
+    if not any(isinstance(constant, SizesConstant) for _, constant in whole):
+        return [node]
+    name = f"{node.outputs[0]}_whole"
+    if types.keys() & {name, *(one for one, _ in whole)} - constants.keys():
+        return [node]
+    constants.update(whole)
+    types.update({one: constant.type for one, constant in whole} | {name: TensorType(INT64, kind.shape)})
+    counted = Node("Range", tuple(one for one, _ in whole), (name,), (), "", f"{node.label}_whole", node.origin)
+    cast = Node("Cast", (name,), node.outputs, attributes_of(to=kind.dtype.onnx), "", node.name, node.origin)
+    return [counted, cast]
 
 
 def _with_targets(graph: Graph) -> Graph:
