@@ -99,6 +99,8 @@ def test_answers_are_those_of_the_model(path: Path, settings: dict[str, object])
     assert model.specialized["sizes"] == [{"batch": 2, "sequence": 16}, {"batch": 3, "sequence": 5}]
     assert (model.specialized["made"], model.specialized["failed"]) == (3, 0)
     assert model.specialized["shared_bytes"] > 0
+    assert model.summary["specialized"] == model.specialized
+    assert "specialized" not in model.notes["summary"]
     with pytest.raises(UsageError):
         model.run(None, {"x": np.zeros((2, 16, DEPTH + 1), np.float32)})
     model.close()

@@ -48,7 +48,7 @@ class Model:
         self.executable = executable
         self._again = again
         self._lock = Lock()
-        self.summary = dict(summary)
+        self._summary = dict(summary)
         self._planned = planned
         self._bounds = bounds
         self.specialist: Specialist | None = None
@@ -94,10 +94,16 @@ class Model:
                 return
             warnings.warn(f"{contradiction}: what it states is left aside from here on", RuntimeWarning, stacklevel=4)
             other = self._again()
-            self.executable, self.summary, self._planned = other.executable, other.summary, other._planned
+            self.executable, self._summary, self._planned = other.executable, other._summary, other._planned
             self.specialist = other.specialist
             self.__dict__.pop("_plan", None)
             self._again = None
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The figures, as plain JSON."""
+        found = self.specialized
+        return dict(self._summary) if found is None else {**self._summary, "specialized": found}
 
     @property
     def specialized(self) -> dict[str, Any] | None:
@@ -155,7 +161,7 @@ class Model:
     @property
     def notes(self) -> dict[str, Any]:
         """What a file says of the model beside the code, as plain JSON."""
-        return {"summary": self.summary, "bounds": self._index_bounds()}
+        return {"summary": self._summary, "bounds": self._index_bounds()}
 
     def _index_bounds(self) -> Mapping[str, int | None]:
         from fusewise.bench.inputs import index_bounds
