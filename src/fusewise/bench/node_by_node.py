@@ -39,7 +39,8 @@ Values = dict[str, Any]
 class Compiled(Protocol):
     """A compiled model: `summary["host"]` names the nodes that run on the host."""
 
-    summary: dict[str, Any]
+    @property
+    def summary(self) -> dict[str, Any]: ...
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]: ...
 
