@@ -181,7 +181,9 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         bound_again = partial(_bound, model, chosen)
         found = opened(kept, planned_again, begin, partial(_without_declared, bound_again, chosen))
         return _specialized(found, lambda: _unchanged(model, key, bound_again()), chosen, decisions)
+    from fusewise.errors import UnsupportedModel
     from fusewise.hosting import summary_of
+    from fusewise.ops.spec import NotDefined
     from fusewise.runtime import executable
     from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.collection import uncollected
@@ -195,8 +197,8 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         resident.start(expected_bytes(bound))
         try:
             graph, program, choice = planned(bound, chosen, decisions, warn, progress)
-        except Exception as error:
-            if not bound.symbols or isinstance(error, MemoryError):
+        except (UnsupportedModel, NotDefined, TypeError) as error:  # a size where only a number will do is a TypeError
+            if not bound.symbols:
                 raise
             chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
             bound = _bound_anyway(model, chosen, error)

@@ -18,7 +18,7 @@ from fusewise.codegen.families.product.shape import MatrixProduct, understand
 from fusewise.codegen.families.strassen.loops import emit_strassen
 from fusewise.codegen.families.strassen.plan import (
     PAIR,
-    FreeSchedule,
+    FreeStrassenSchedule,
     Halves,
     StrassenSchedule,
     completed,
@@ -114,7 +114,9 @@ def _arguments(u: Understood, task: Task, schedule: StrassenSchedule) -> tuple[A
 
 def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSchedule) -> tuple[Argument, ...]:
     """Those that it takes whole, too, but for the right one's panels, which come in pairs."""
-    pair = 1 if isinstance(schedule, FreeSchedule) else PAIR  # they do in any case, and other versions share them
+    pair = (
+        1 if isinstance(schedule, FreeStrassenSchedule) else PAIR
+    )  # they do in any case, and other versions share them
     if isinstance(whole, MatrixProduct):
         later = [] if schedule.prefetch is None else [Argument("later")]
         right = Argument(whole.right.operand.name, packing(whole, schedule.tile, pair))
@@ -128,7 +130,7 @@ def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSched
 
 def _write(o: OpenFunction, u: Understood, schedule: StrassenSchedule) -> None:
     f, instructions, pointers, lanes = o.f, o.instructions, o.pointers, schedule.tile.lanes
-    if isinstance(schedule, FreeSchedule) and u.halves.product.height < schedule.least:
+    if isinstance(schedule, FreeStrassenSchedule) and u.halves.product.height < schedule.least:
         raise SizeNeeded(f"halves of {u.halves.product.height} rows do not pay")
 
     def start(columns: Sequence[Int]) -> list[Value]:

@@ -36,7 +36,7 @@ from fusewise.records import record
 __all__ = [
     "LINE",
     "PAIR",
-    "FreeSchedule",
+    "FreeStrassenSchedule",
     "Halves",
     "StrassenSchedule",
     "completed",
@@ -162,13 +162,13 @@ class StrassenSchedule:
 
 
 @record(frozen=True)
-class FreeSchedule(StrassenSchedule):
+class FreeStrassenSchedule(StrassenSchedule):
     """The same where it is not known how many rows there are: for `least` and more."""
 
     least: int = 0
 
 
-def free_schedule(schedule: StrassenSchedule, h: Halves, target: Target) -> FreeSchedule:
+def free_schedule(schedule: StrassenSchedule, h: Halves, target: Target) -> FreeStrassenSchedule:
     """A schedule for a product of so many rows, and how few it is for: half as often as it does not pay any more."""
     fewer, rows = h, h.product.height
     while rows // 2 >= 2 * schedule.tile.rows and declined(fewer, target) is None:
@@ -176,7 +176,7 @@ def free_schedule(schedule: StrassenSchedule, h: Halves, target: Target) -> Free
         fewer = replace(h, product=replace(h.product, rows=(RowAxis("row", rows, h.rows[-1].stride),)))
     known = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
     least = rows if declined(fewer, target) is None else 2 * rows
-    return FreeSchedule(**known, least=max(least, 2 * schedule.tile.rows))
+    return FreeStrassenSchedule(**known, least=max(least, 2 * schedule.tile.rows))
 
 
 def halves_of(

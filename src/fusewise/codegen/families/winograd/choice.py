@@ -16,7 +16,13 @@ from typing import NamedTuple
 
 from fusewise.codegen.cost import bound
 from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles
-from fusewise.codegen.families.winograd.plan import FreeSchedule, Planes, WinogradPlan, WinogradSchedule, plan_of
+from fusewise.codegen.families.winograd.plan import (
+    FreeWinogradSchedule,
+    Planes,
+    WinogradPlan,
+    WinogradSchedule,
+    plan_of,
+)
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.llvm.stores import far_of
@@ -141,19 +147,19 @@ def schedules(planes: Planes, task: Task, target: Target) -> Iterable[WinogradSc
             yield _free(planes, choice, found, target) if planes.free else found
 
 
-def _free(planes: Planes, choice: WinogradChoice, schedule: WinogradSchedule, target: Target) -> FreeSchedule:
+def _free(planes: Planes, choice: WinogradChoice, schedule: WinogradSchedule, target: Target) -> FreeWinogradSchedule:
     """A schedule for sizes that are not known: up to so many tiles that filters had better lie in memory."""
     known = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
     grid = planes.grid(choice.form)
     shorter = all(t.count * t.size - t.axis.out < t.count for t in (grid.rows, grid.columns))
     known["trims"] = shorter and (choice.filters != "registers" or choice.short)
     if choice.filters != "registers" or grid.tiles < MANY_TILES:
-        return FreeSchedule(**known)
+        return FreeWinogradSchedule(**known)
     for times in TIMES:
         more = replace(planes, shape=replace(planes.shape, batch=planes.shape.batch * times))
         if choices(more, target)[0].filters != choice.filters:
-            return FreeSchedule(**known, most=planes.grid(choice.form).tiles * times * 3 // 4)
-    return FreeSchedule(**known)
+            return FreeWinogradSchedule(**known, most=planes.grid(choice.form).tiles * times * 3 // 4)
+    return FreeWinogradSchedule(**known)
 
 
 def _cut(planes: Planes, choice: WinogradChoice, target: Target) -> Iterator[WinogradSchedule]:

@@ -40,7 +40,14 @@ from fusewise.codegen.families.winograd.few import emit_few_products, keep_produ
 from fusewise.codegen.families.winograd.input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.families.winograd.lines import FETCHED_AHEAD, emit_line_products
 from fusewise.codegen.families.winograd.output import OUTPUT_LEVEL, OutputStrip, emit_outputs
-from fusewise.codegen.families.winograd.plan import Block, FreeSchedule, Planes, WinogradSchedule, plan_of, planes_of
+from fusewise.codegen.families.winograd.plan import (
+    Block,
+    FreeWinogradSchedule,
+    Planes,
+    WinogradSchedule,
+    plan_of,
+    planes_of,
+)
 from fusewise.codegen.families.winograd.stage import emit_staged_tile
 from fusewise.codegen.families.winograd.transform import emit_filter
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
@@ -166,7 +173,7 @@ def _arguments(planes: Planes, task: Task, schedule: WinogradSchedule) -> tuple[
 
 def _write(o: OpenFunction, planes: Planes, schedule: WinogradSchedule) -> None:
     f, plan, inputs = o.f, plan_of(planes, schedule), o.scratch()
-    if isinstance(schedule, FreeSchedule) and schedule.most and plan.tiles > schedule.most:
+    if isinstance(schedule, FreeWinogradSchedule) and schedule.most and plan.tiles > schedule.most:
         raise SizeNeeded(f"filters in registers do not pay for {plan.tiles} tiles")
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.filter_elements)

@@ -28,7 +28,7 @@ from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.records import record
 
-__all__ = ["Block", "FreeSchedule", "Planes", "WinogradPlan", "WinogradSchedule", "plan_of", "planes_of"]
+__all__ = ["Block", "FreeWinogradSchedule", "Planes", "WinogradPlan", "WinogradSchedule", "plan_of", "planes_of"]
 
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -190,7 +190,7 @@ class WinogradSchedule:
 
 
 @record(frozen=True)
-class FreeSchedule(WinogradSchedule):
+class FreeWinogradSchedule(WinogradSchedule):
     """The same where sizes are not known: for `most` tiles and fewer, where that is not 0. Is its grid such that `trims` tiles?
     Otherwise they are of one size, and of each output is asked whether it exists."""
 
@@ -230,7 +230,7 @@ class WinogradPlan:
     @cached_property
     def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
-        if isinstance(self.schedule, FreeSchedule):
+        if isinstance(self.schedule, FreeWinogradSchedule):
             return self.planes.grid(self.form, self.schedule.trims)
         whole = self.planes.grid(self.form)
         trims = self.schedule.short or not self.in_registers or whole.tiles <= self.tile.rows
