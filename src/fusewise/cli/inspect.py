@@ -82,7 +82,13 @@ def inspect(
         raise UsageError("--nest prints the loops of a group's kernels: give --tree GROUP, and no --dot")
     model = model_of(model, exported)
     if regions is not None or form is not None:
-        graph = api.load(model, shapes=shapes_of(shape), symbols=numbers_of(symbol), values=values_of(value))
+        graph = api.load(
+            model,
+            shapes=shapes_of(shape),
+            symbols=numbers_of(symbol),
+            values=values_of(value),
+            free=regions is None,
+        )
         _graph(graph, model, regions, form, json)
         return
     found = api.inspect(
