@@ -128,17 +128,19 @@ class Versions:
     ) -> Iterator[_Version]:
         """By each kernel that accepts the task at these hints; one that reads weights as the versions before, if there is."""
         known = frozenset[str]().union(*(one.packings for one in made))
-        for kernel in candidates(task):
-            if not self.trace.allows("kernel", kernel.name, (work.label,), "for sizes"):
-                continue
+        kernels = candidates(task)
+        for kernel in kernels:
             try:
                 found = self._by(kernel, task, hints, partial(self._packing_as, known))
             except (SizeNeeded, Undecided) as reason:
                 found = RefusalReason(str(reason))
+            last = work.plain is None and kernel is kernels[-1]
             if isinstance(found, _Version):
-                yield found
-            else:
-                refused.append(f"{kernel.name}: {found}")
+                if self.trace.allows("kernel", kernel.name, (work.label,), "for sizes") or last:
+                    yield found
+                    continue
+                found = RefusalReason("refused")
+            refused.append(f"{kernel.name}: {found}")
 
     def _general(self, task: Task) -> Iterator[_Version]:
         """Versions without conditions, by whatever schedule that takes."""
