@@ -230,3 +230,26 @@ def test_one_element_of_any_size(place: int) -> None:
         np.testing.assert_array_equal(ours.run(None, {"x": x})[0], x[place])
     with pytest.raises(UsageError, match=str(place + 1 if place >= 0 else -place)):
         ours.run(None, {"x": np.zeros((0, WIDTH), np.float32)})
+
+
+def test_elements_taken_of_as_many_lines_or_more() -> None:
+    """Indices may have fewer lines than the data, and no more."""
+    nodes = [
+        helper.make_node("GatherElements", ["x", "at"], ["taken"], axis=1),
+        helper.make_node("Exp", ["taken"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", FLOAT, ["rows", "columns"]),
+        helper.make_tensor_value_info("at", INT64, ["lines", "some"]),
+    ]
+    graph = helper.make_graph(nodes, "taken", inputs, [helper.make_tensor_value_info("y", FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    ours, rng = fusewise.compile(model, cache=False, threads=1), np.random.default_rng(0)
+    assert not ours.executable.contents.program.host_nodes
+    for rows, columns, lines, some in ((4, 5, 4, 5), (7, 3, 2, 11), (1, 1, 1, 1), (64, 9, 63, 0)):
+        x, at = rng.random((rows, columns), np.float32), rng.integers(-columns, columns, (lines, some))
+        np.testing.assert_allclose(
+            ours.run(None, {"x": x, "at": at})[0], np.exp(np.take_along_axis(x[:lines], at, 1)), rtol=1e-6
+        )
+    with pytest.raises(UsageError, match="must be at least lines"):
+        ours.run(None, {"x": np.zeros((2, 3), np.float32), "at": np.zeros((3, 1), np.int64)})

@@ -48,7 +48,8 @@ class Proofs:
         key = body, extents, shapes
         if 0 in extents or key in self._good:
             return ""
-        found = _outside(body, extents, shapes)
+        asked = tuple(one.condition.size for one in graph.checks if one.condition.relation == "nonnegative")
+        found = _outside(body, extents, shapes, asked)
         if found is not None:
             operand, what = found
             if not all(type(n) is int for shape in (extents, *shapes) for n in shape or ()):
@@ -67,9 +68,10 @@ def _shape(graph: Graph, name: str) -> tuple[int, ...] | None:
 
 
 def _outside(
-    body: Expr, extents: tuple[int, ...], shapes: tuple[tuple[int, ...] | None, ...]
+    body: Expr, extents: tuple[int, ...], shapes: tuple[tuple[int, ...] | None, ...], asked: tuple[int, ...]
 ) -> tuple[int, str] | None:
-    """An operand that is not known to have all elements that are read, and a phrase about these; None when all is well."""
+    """An operand that is not known to have all elements that are read, and a phrase about these; None when all is well. None of
+    the sizes `asked` is negative."""
     ranges = {f"i{d}": extent for d, extent in enumerate(extents)}
     for node in walk(body):
         ranges.update(node.value[1] if node.op == "reduce" else ())
@@ -77,7 +79,7 @@ def _outside(
     root, nothing = simplifier.simplify(body), Facts()
     doubtful: set[Expr] = set()  # what is not within bounds whatever conditions say, and what it is a part of
     for node in walk(root):  # children first
-        own = node.op in ("load", "bounded") and _found(node, simplifier, nothing, shapes) is not None
+        own = node.op in ("load", "bounded") and _found(node, simplifier, nothing, shapes, asked) is not None
         if own or not doubtful.isdisjoint(node.args):
             doubtful.add(node)
     stack: list[tuple[Expr, Facts]] = [(root, nothing)]
@@ -87,7 +89,7 @@ def _outside(
         if node not in doubtful or (id(node), id(facts)) in seen:
             continue
         seen[id(node), id(facts)] = facts
-        if node.op in ("load", "bounded") and (found := _found(node, simplifier, facts, shapes)) is not None:
+        if node.op in ("load", "bounded") and (found := _found(node, simplifier, facts, shapes, asked)) is not None:
             return found
         if node.op == "select":
             condition, then, otherwise = node.args
@@ -100,7 +102,11 @@ def _outside(
 
 
 def _found(
-    node: Expr, simplifier: Simplifier, facts: Facts, shapes: tuple[tuple[int, ...] | None, ...]
+    node: Expr,
+    simplifier: Simplifier,
+    facts: Facts,
+    shapes: tuple[tuple[int, ...] | None, ...],
+    asked: tuple[int, ...],
 ) -> tuple[int, str] | None:
     """What is wrong with a load, or a position that is known already: the operand, and a phrase; None when it is within bounds."""
     if node.op == "bounded":
@@ -116,7 +122,8 @@ def _found(
     for axis, (index, extent) in enumerate(zip(node.args, shape, strict=True)):
         low, high = _range(simplifier, facts, simplifier.linear(index))
         inside = simplifier.at_most(0, low) and simplifier.at_most(high, extent - 1)
-        if not inside and not _inside_if_read(simplifier, shape, low, high, extent):
+        inside = inside or _inside_if_read(simplifier, shape, low, high, extent)
+        if not inside and not (simplifier.at_most(0, low) and any(known_below(high + one, extent) for one in asked)):
             return operand, f"reads {_places(low, high)} along axis {axis}"
     return None
 

@@ -194,7 +194,12 @@ def _gathered(case: Operands) -> tuple[Shape, ...]:
 
 
 def _like_indices(case: Operands) -> tuple[Shape, ...]:
-    return (case.shape(1),)
+    data, indices = case.shape(), case.shape(1)
+    axis = case.axis("axis", 0, len(data))
+    for d, (size, wanted) in enumerate(zip(data, indices, strict=False)):
+        if d != axis:
+            case.at_least(size, wanted, f"the size along axis {d} of what elements are taken of")
+    return (indices,)
 
 
 def _gathered_nd(case: Operands) -> tuple[Shape, ...]:
