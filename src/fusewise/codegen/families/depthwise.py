@@ -3,8 +3,8 @@
 Takes a task whose anchor is a Conv with one input and one output channel per group; gives LLVM IR. For a run of `span` output
 columns and one vector of channels, each input vector is loaded once per kernel row and feeds every output that it touches. Kernel
 rows outside the input are skipped by loop bounds; which columns of a run lie outside is known now, because the runs are, so
-each distinct border gets code of its own and nothing is tested or copied at run time. Where the width is known only then, there are
-two kinds of runs: those whose columns all exist, and those at the ends, where each column is looked at.
+each distinct border gets code of its own and nothing is tested or copied at run time. Where the width is known only then, the first
+and the last run have such code, if what the last lacks is known, and all between them are whole; of few columns each is looked at.
 
 A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: more than 500 taps of a signed byte each.
 """
@@ -40,9 +40,9 @@ from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import computed, memory_type
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.ir.deciding import known_one, known_zero
+from fusewise.ir.deciding import hint, known_below, known_one, known_zero
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
-from fusewise.ir.size import Size, SizeNeeded, greatest, least
+from fusewise.ir.size import Size, SizeNeeded
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast
 from fusewise.records import record
@@ -131,6 +131,9 @@ def _span(d: Depthwise, instructions: InstructionSet) -> int:
     """Output columns per run: as many as the registers hold beside one kernel row and a load, spread evenly."""
     most = max(2, min(14, instructions.registers - d.columns.kernel - 2))
     count = -(-max(1, d.columns.out) // most)
+    if d.free:  # a row begins with a run and ends with another
+        count = max(count, min(2, d.columns.out))
+        return max(1, d.columns.out // count)
     return max(1, -(-d.columns.out // count))
 
 
@@ -203,12 +206,11 @@ def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
         for axis, position, stride in zip(d.axes, (depth, height), d.strides, strict=False):
             base = f.add(base, f.mul(f.sub(f.mul(position, axis.stride), axis.before), stride))
 
-        def some(first: Int, last: Int, border: Border, turned: Callable[[Value], Int] | None = None) -> None:
+        def some(first: Int, last: Int, border: Border, begin: Callable[[Value], Int], looks: bool = False) -> None:
             def run(r: Value, _: Sequence[Value]) -> None:
-                number = r if turned is None else turned(r)
-                start = fitted(f, f.mul(number, span), span, d.columns.out)
+                start = begin(r)
                 left = f.sub(f.mul(start, d.columns.stride), d.columns.before)
-                looked = None if turned is None else _looked(f, d, border, left)
+                looked = _looked(f, d, border, left) if looks else None
                 origin = f.add(base, f.mul(left, d.strides[2])) if looked is None else base
                 pixels = _PixelRun(border, origin, slices, rows, zero, looked)
 
@@ -226,7 +228,7 @@ def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
             _free_runs(f, d, span, some)
             return
         for first, last, border in runs(d.columns, span):
-            some(first, last, border)
+            some(first, last, border, lambda r: fitted(f, f.mul(r, span), span, d.columns.out))
 
     low, high = o.share.run(f, units)
     if not any(map(known_zero, (units, shape.groups, d.columns.out))):
@@ -241,23 +243,31 @@ def _needed(columns: Spatial, span: int) -> Border:
 
 
 def _free_runs(f: Function, d: Depthwise, span: int, some: Callable[..., None]) -> None:
-    """The runs of a row whose width is not known: those within the input, then those at both ends. The last is moved back, so
-    there must be as many outputs as a run has."""
-    columns = d.columns
-    if span > 1 and columns.out < span:
-        raise SizeNeeded(f"a run of {span} outputs is none for {columns.out}")
-    border, step = _needed(columns, span), span * columns.stride
-    count = -(-columns.out // span)
-    low = least(-(-columns.before // step), count)
-    inside = (columns.extent - 1 - border[-1] + columns.before) // step + 1
-    high = greatest(low, least(columns.out // span, inside))
-    some(low, high, border)
+    """The runs of a row whose width is not known; those at the ends have borders of their own where there are two runs at least."""
+    columns, border = d.columns, _needed(d.columns, span)
+    beyond = (columns.out - 1) * columns.stride + columns.reach - columns.before - columns.extent
+    low = -(
+        -columns.before // columns.stride
+    )  # outputs before this one lack inputs, as do the last ones; no run has both
+    if low > span or not known_below(beyond, (span - low) * columns.stride + 1) or hint(columns.out) < 2 * span:
+        some(0, -(-columns.out // span), border, _moved_back(f, columns.out, span), looks=True)
+        return
+    if columns.out < 2 * span:
+        raise SizeNeeded(f"two runs of {span} outputs are none for {columns.out}")
+    some(0, 1, tuple(offset for offset in border if offset >= columns.before), lambda r: 0)
+    inner = columns.out - 2 * span
+    some(0, -(-inner // span), border, lambda r: f.maximum(f.add(f.minimum(f.mul(r, span), inner - span), span), low))
+    if isinstance(beyond, Size):
+        some(0, 1, border, lambda r: columns.out - span, looks=True)
+    else:
+        some(0, 1, tuple(offset for offset in border if offset <= border[-1] - beyond), lambda r: columns.out - span)
 
-    def turned(number: Value) -> Int:
-        behind = f.add(number, high - low)
-        return f.select(f.compare("icmp slt", number, low), number, f.i64(behind))
 
-    some(0, low + count - high, border, turned)
+def _moved_back(f: Function, out: int, span: int) -> Callable[[Value], Int]:
+    """Where a run begins, of which the last ends where the row does."""
+    if span > 1 and out < span:
+        raise SizeNeeded(f"a run of {span} outputs is none for {out}")
+    return lambda r: fitted(f, f.mul(r, span), span, out)
 
 
 def _looked(f: Function, d: Depthwise, border: Border, left: Int) -> tuple[tuple[Int, Value], ...]:
