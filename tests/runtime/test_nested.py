@@ -40,6 +40,7 @@ def shifted() -> Graph:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Everything is worth compiling; what was compiled is listed, for all sizes as `free`."""
     monkeypatch.setattr(nested, "_WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(nested, "_TRIAL", 0)
     found: list[Any] = []
     build, build_free = nested.compiled, nested.compiled_free
 
@@ -83,6 +84,18 @@ def test_one_code_is_for_all_sizes(at_once: list[Any]) -> None:
         (y,) = graph.run([x, *bounds(start, end)])
         np.testing.assert_array_equal(y, 2 * x[start:end])
     assert at_once == ["free"]
+
+
+def test_code_that_is_slower_than_nodes_is_dropped(at_once: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all is that is compiled before anything was run by nodes."""
+    monkeypatch.setattr(nested, "_TRIAL", 5)
+    graph = made(shifted())
+    for rows in range(3, 20):
+        x = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+        (y,) = graph.run([x, *bounds(2, 17)])
+        np.testing.assert_array_equal(y, 2 * x[2:17])
+    assert at_once[0] == "free" and "free" not in at_once[1:]
+    assert not any(free.codes for free in graph._free.values())
 
 
 def test_bounds_that_count_from_the_end(at_once: list[Any]) -> None:

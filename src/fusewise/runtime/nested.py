@@ -31,6 +31,9 @@ _KEPT = 4
 """Shapes whose code is kept, of what is not for all, and how many times a graph is compiled for all sizes of the same ranks: what
 is 1 may be broadcast, and is code of its own."""
 
+_TRIAL = 64
+"""Runs that code for all sizes is timed in, 0: not at all. Where sizes never come back, plans may take longer than the nodes."""
+
 _MOST_BUILT = 16
 """Times that one graph is compiled: one that is run for ever other shapes is left to NumPy."""
 
@@ -65,6 +68,30 @@ class _Runs:
         return self.seconds >= _WORTH_SECONDS and self.runs <= _MOST_RUNS and not self.is_tried
 
 
+class _Code:
+    """Native code, and until it has been tried in `_TRIAL` runs, what these took; `by_nodes` is what a run took by nodes."""
+
+    __slots__ = ("by_nodes", "native", "runs", "seconds")
+
+    def __init__(self, native: Native, by_nodes: float) -> None:
+        self.native, self.by_nodes = native, by_nodes
+        self.seconds, self.runs = 0.0, 0
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        if self.runs >= _TRIAL:
+            return self.native(values)
+        begin = time.perf_counter()
+        found = self.native(values)
+        self.seconds += (time.perf_counter() - begin) * bool(self.runs)  # the first run makes more ready
+        self.runs += 1
+        return found
+
+    @property
+    def is_slow(self) -> bool:
+        """Has it turned out to be slower than nodes are?"""
+        return 0 < _TRIAL == self.runs and self.seconds > (self.runs - 1) * self.by_nodes
+
+
 class _Case(_Runs):
     """Of runs of certain sizes: shapes, and contents where `key` has these."""
 
@@ -77,15 +104,15 @@ class _Case(_Runs):
 
 
 class _Free(_Runs):
-    """Of runs of certain ranks, whatever their sizes: each of `natives` is for as many of these as can be. `has_contents`: they
+    """Of runs of certain ranks, whatever their sizes: each of `codes` is for as many of these as can be. `has_contents`: they
     have the same contents of what decides shapes and is no number of elements."""
 
-    __slots__ = ("has_contents", "natives")
+    __slots__ = ("codes", "has_contents")
 
     def __init__(self, has_contents: bool) -> None:
         super().__init__()
         self.has_contents = has_contents
-        self.natives: list[Native] = []
+        self.codes: list[_Code] = []
 
 
 class Nested:
@@ -102,7 +129,7 @@ class Nested:
         self._calls: Calls | None = None
         self._deciding: tuple[int, ...] | None = None
         self._free: dict[Ranks, _Free] = {}
-        self._fitting: dict[Key, Native] = {}
+        self._fitting: dict[Key, tuple[_Free, _Code]] = {}
         self._cases: dict[Key, _Case] = {}
         self._built: OrderedDict[Key, _Case] = OrderedDict()
         self._contents: Counter[Any] = Counter()
@@ -113,9 +140,12 @@ class Nested:
         key = self._key(values)
         if key is None:
             return self._by_nodes(values)
-        native = self._fitting.get(key)
-        if native is not None:
-            return native(values)
+        known = self._fitting.get(key)
+        if known is not None:
+            free, code = known
+            if not code.is_slow:
+                return code(values)
+            self._drop(free, code)
         free = self._of_ranks(values)
         found = self._fitted(free, key, values)
         if found is not None:
@@ -140,7 +170,7 @@ class Nested:
     def codes(self) -> list[Native]:
         """The code that there is now."""
         exact = [case.native for case in self._built.values() if case.native is not None]
-        return [native for free in self._free.values() for native in free.natives] + exact
+        return [code.native for free in self._free.values() for code in free.codes] + exact
 
     def _by_nodes(self, values: Sequence[Any]) -> list[Any]:
         if self._calls is None:
@@ -176,8 +206,8 @@ class Nested:
             contents = {name: given[name] for name in deciding if case.has_contents and name not in read}
             native = self._native(lambda: compiled_free(self._graph, given, contents, read, self._manner))
             if native is not None:
-                case.natives.insert(0, native)
-                case.is_tried, case.seconds, case.runs = len(case.natives) == _KEPT, 0.0, 0
+                case.codes.insert(0, _Code(native, case.seconds / max(1, case.runs)))
+                case.is_tried, case.seconds, case.runs = len(case.codes) == _KEPT, 0.0, 0
             return
         contents = {name: given[name] for name in deciding} if case.key[1] else {}
         case.native = self._native(lambda: compiled(self._graph, given, contents, self._manner))
@@ -213,18 +243,27 @@ class Nested:
 
     def _fitted(self, free: _Free, key: Key, values: Sequence[Any]) -> list[Any] | None:
         """The outputs by code that takes these sizes; None where there is none."""
-        for native in free.natives:
+        for code in free.codes:
+            if code.is_slow:
+                self._drop(free, code)
+                break
             try:
-                found = native(values)
+                found = code(values)
             except (UsageError, ResourceLimit):  # not these
                 continue
             if len(self._fitting) >= _REMEMBERED:
                 self._fitting.clear()
-            self._fitting[key] = native
-            free.natives.remove(native)
-            free.natives.insert(0, native)
+            self._fitting[key] = free, code
+            free.codes.remove(code)
+            free.codes.insert(0, code)
             return found
         return None
+
+    def _drop(self, free: _Free, code: _Code) -> None:
+        """Do without code that is slower than nodes: what comes back may still be compiled for."""
+        self._fitting.clear()
+        free.codes.remove(code)
+        free.is_tried = True
 
     def _may_be_free(self, free: _Free, values: Sequence[Any]) -> bool:
         """May there be code for all sizes, and is there any size among the values?"""
