@@ -22,7 +22,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
-from fusewise.ir.deciding import hint
+from fusewise.ir.deciding import hint, known_equal
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
@@ -46,6 +46,8 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
     queries = hint(s.queries)
     if s.sharing * queries > MOST_ROWS or (s.free_queries and queries > 1):
         return RefusalReason("many queries", str(s.sharing * queries))
+    if s.free_queries and known_equal(s.queries, s.keys):
+        return RefusalReason("as many queries as keys, of one token one")
     if s.free_queries and s.queries == 1:
         s = replace(s, queries=1, free_queries=False)
     if s.key.element != 1 or s.value.element != 1 or s.query.element != 1:
