@@ -34,6 +34,9 @@ __all__ = ["Versions", "hints_for"]
 MANY = 8
 """A size that versions are made for of what is planned for one, such as a batch."""
 
+PART = 4
+"""Of what is planned for, sizes that are so much smaller have versions, too."""
+
 FEW = 2
 """A small size that versions are made for, beside one."""
 
@@ -47,14 +50,16 @@ Hints = tuple[Mapping[str, int], ...]
 
 
 def hints_for(symbols: Sequence[Symbol]) -> Hints:
-    """Values of symbols to make versions for: those to plan for, many of what is one there, few, and one."""
+    """Values of symbols to make versions for: those to plan for, many of what is one there, a quarter, few, and one."""
     usual = {one.name: hint(size_of(one)) for one in symbols}
     many = {one.name: min(MANY, one.high) if usual[one.name] == 1 else usual[one.name] for one in symbols}
+
+    part = {one.name: max(one.low, 1, usual[one.name] // PART) for one in symbols}
 
     def near(count: int) -> dict[str, int]:
         return {one.name: min(max(one.low, count), one.high) for one in symbols}
 
-    return tuple({str(each): each for each in (usual, many, near(FEW), near(1))}.values())
+    return tuple({str(each): each for each in (usual, many, part, near(FEW), near(1))}.values())
 
 
 @record(frozen=True)
