@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from fusewise.ir.graph import Constant, Graph
 from fusewise.ir.monomial import LARGEST, Symbol
+from fusewise.ir.size import Size, symbols_of
 from fusewise.ir.types import Dim, TensorType, ValueType
 from fusewise.lower.program import NativeStep, Program, StepVersions
 from fusewise.records import record
@@ -92,17 +93,33 @@ def compiled_free(
     """
     from fusewise.frontend.free import in_symbols
 
-    bound = _with_contents(graph, contents)
+    bound, fixed = _with_contents(graph, contents), set[str]()
+    while True:
+        inputs, read, symbols = _inputs_of(bound, given, elements, fixed)
+        if not symbols:
+            return None
+        found = in_symbols(bound.replace(types={**graph.types, **inputs}), inputs, _declared(graph), symbols, read)
+        numbers = {symbol.name for symbol in _depths(found)} & symbols.keys()
+        if not numbers:
+            return _made(found, manner)
+        fixed |= numbers
+
+
+def _inputs_of(
+    graph: Graph, given: Mapping[str, np.ndarray], elements: Sequence[str], fixed: Collection[str]
+) -> tuple[dict[str, TensorType], dict[str, tuple[int | str, ...]], dict[str, Symbol]]:
+    """The inputs' types with names for what is free, their elements likewise, and what is known of each name."""
     symbols: dict[str, Symbol] = {}
 
     def free(name: str, number: int, is_fixed: bool) -> int | str:
-        if is_fixed:
+        if is_fixed or name in fixed:
             return number
         symbols[name] = Symbol(name, hint=number)
         return name
 
-    inputs, read = {}, {}
-    for k, name in enumerate(bound.inputs):
+    inputs: dict[str, TensorType] = {}
+    read: dict[str, tuple[int | str, ...]] = {}
+    for k, name in enumerate(graph.inputs):
         kind = Constant(given[name]).type
         stated = _stated(graph.types.get(name), kind.rank)
         dims: tuple[Dim, ...] = tuple(
@@ -113,10 +130,15 @@ def compiled_free(
         if name in elements:
             flat = given[name].reshape(-1).tolist()
             read[name] = tuple(free(f"e{k}_{n}", one, not 2 <= one <= LARGEST) for n, one in enumerate(flat))
-    if not symbols:
-        return None
-    typed = bound.replace(types={**graph.types, **inputs})
-    return _made(in_symbols(typed, inputs, _declared(graph), symbols, read), manner)
+    return inputs, read, symbols
+
+
+def _depths(graph: Graph) -> Iterator[Symbol]:
+    """The symbols that say how many axes indices are for: no operator has a shape without these."""
+    for node in graph.nodes:
+        kind = graph.types.get(node.inputs[1]) if node.op in ("GatherND", "ScatterND") and not node.domain else None
+        if isinstance(kind, TensorType) and kind.shape:
+            yield from symbols_of(kind.shape[-1]) if isinstance(kind.shape[-1], Size) else ()
 
 
 def _stated(kind: ValueType | None, rank: int) -> tuple[Dim, ...]:
