@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from fusewise.ir.size import Size
 from fusewise.ops.shapes.operands import Operands, Row, Shape, keep
 
 __all__ = ["PLAIN"]
@@ -73,6 +74,23 @@ def _top(case: Operands) -> tuple[Shape, ...]:
     return (keep(data, axis, count),) * 2
 
 
+def _scattered(case: Operands) -> tuple[Shape, ...]:
+    """ScatterElements: an update for each index."""
+    for d, (size, wanted) in enumerate(zip(case.shape(2), case.shape(1), strict=False)):
+        case.equal(size, wanted, f"the sizes along axis {d} of updates and indices")
+    return (case.shape(),)
+
+
+def _scattered_nd(case: Operands) -> tuple[Shape, ...]:
+    """An update for each index, of the axes that it leaves."""
+    data, indices, updates = map(case.shape, range(3))
+    depth = indices[-1]
+    if not isinstance(depth, Size):
+        for d, (size, wanted) in enumerate(zip(updates, (*indices[:-1], *data[depth:]), strict=False)):
+            case.equal(size, wanted, f"the sizes along axis {d} of updates and of what they replace")
+    return (data,)
+
+
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor "
     "Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign "
@@ -81,7 +99,7 @@ _UNARY = (
 _LIKE_FIRST = (
     "CumProd CumSum DequantizeLinear Dropout EyeLike GroupNormalization Hardmax InstanceNormalization LRN LogSoftmax "
     "LpNormalization MeanVarianceNormalization PRelu QuantizeLinear RMSNormalization RandomNormalLike RandomUniformLike "
-    "ReverseSequence RotaryEmbedding Scatter ScatterElements ScatterND Softmax TensorScatter Trilu"
+    "ReverseSequence RotaryEmbedding Softmax TensorScatter Trilu"
 )
 _BROADCAST = (
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or "
@@ -98,6 +116,8 @@ PLAIN: Mapping[str, Row] = MappingProxyType(
         "BatchNormalization": _batch_normalized,
         "DynamicQuantizeLinear": _quantized,
         "LayerNormalization": _normalized,
+        **dict.fromkeys(("Scatter", "ScatterElements"), _scattered),
+        "ScatterND": _scattered_nd,
         "SwiGLU": _alike,
         "TopK": _top,
     }
