@@ -86,6 +86,16 @@ def test_one_code_is_for_all_sizes(at_once: list[Any]) -> None:
     assert at_once == ["free"]
 
 
+def test_sizes_that_are_one_at_first(at_once: list[Any]) -> None:
+    """What is 1 is not free, so nothing is, and is later."""
+    graph = made(shifted())
+    for rows in (1, 1, 6, 3, 1, 17):
+        x = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+        (y,) = graph.run([x, *bounds(0, 1)])
+        np.testing.assert_array_equal(y, 2 * x[:1])
+    assert at_once == [{"x": (1, 3), "starts": (1,), "ends": (1,)}, "free"]
+
+
 def test_code_that_is_slower_than_nodes_is_dropped(at_once: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """As all is that is compiled before anything was run by nodes."""
     monkeypatch.setattr(nested, "_TRIAL", 5)

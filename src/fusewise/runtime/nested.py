@@ -16,7 +16,7 @@ import numpy as np
 
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.ir.graph import Constant, Graph, Node
-from fusewise.runtime.nested_code import Build, Manner, Native, Runnable, compiled, compiled_free
+from fusewise.runtime.nested_code import Build, Manner, Native, Runnable, compiled, compiled_free, is_free
 from fusewise.runtime.slots import Calls, ReadyNode
 
 __all__ = ["Build", "Manner", "Nested", "Runnable"]
@@ -267,9 +267,16 @@ class Nested:
 
     def _may_be_free(self, free: _Free, values: Sequence[Any]) -> bool:
         """May there be code for all sizes, and is there any size among the values?"""
-        sizes = (dim for value in values for dim in value.shape)
-        elements = (one for k in self._deciding or () if _is_read(values[k]) for one in values[k].reshape(-1).tolist())
-        return not free.is_tried and (any(dim != 1 for dim in sizes) or any(one > 1 for one in elements))
+        if free.is_tried:
+            return False
+        deciding = [k for k in self._deciding or () if values[k].size <= _MOST_CONTENTS]
+        read = [k for k in deciding if _is_read(values[k])]
+        if any(one > 1 for k in read for one in values[k].reshape(-1).tolist()):
+            return True
+        known = deciding if free.has_contents else read
+        inputs = zip(self._graph.inputs, values, strict=True)
+        rest = [(self._graph.types.get(name), value.shape) for k, (name, value) in enumerate(inputs) if k not in known]
+        return any(is_free(kind, shape) for kind, shape in rest)
 
     # --- certain sizes --------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from fusewise.lower.program import NativeStep, Program, StepVersions
 from fusewise.records import record
 from fusewise.runtime.feeds import PortInfo
 
-__all__ = ["Build", "Manner", "Native", "Runnable", "compiled", "compiled_free"]
+__all__ = ["Build", "Manner", "Native", "Runnable", "compiled", "compiled_free", "is_free"]
 
 
 class Runnable(Protocol):
@@ -139,6 +139,11 @@ def _depths(graph: Graph) -> Iterator[Symbol]:
         kind = graph.types.get(node.inputs[1]) if node.op in ("GatherND", "ScatterND") and not node.domain else None
         if isinstance(kind, TensorType) and kind.shape:
             yield from symbols_of(kind.shape[-1]) if isinstance(kind.shape[-1], Size) else ()
+
+
+def is_free(kind: ValueType | None, shape: tuple[int, ...]) -> bool:
+    """Is there a dimension that the type of a value does not state, and that is not 1?"""
+    return any(dim != 1 and not isinstance(one, int) for one, dim in zip(_stated(kind, len(shape)), shape, strict=True))
 
 
 def _stated(kind: ValueType | None, rank: int) -> tuple[Dim, ...]:
