@@ -146,6 +146,9 @@ class Nested:
             if not code.is_slow:
                 return code(values)
             self._drop(free, code)
+        exact = self._cases.get(key)
+        if exact is not None and exact.native is not None:
+            return self._exactly(exact, values)
         free = self._of_ranks(values)
         found = self._fitted(free, key, values)
         if found is not None:
@@ -157,9 +160,7 @@ class Nested:
             if found is not None:
                 return found
         if isinstance(case, _Case) and case.native is not None:
-            if len(self._built) > 1:
-                self._built.move_to_end(case.key)
-            return case.native(values)
+            return self._exactly(case, values)
         begin = time.perf_counter()
         found = self._by_nodes(values)
         case.seconds += time.perf_counter() - begin
@@ -279,6 +280,13 @@ class Nested:
         return any(is_free(kind, shape) for kind, shape in rest)
 
     # --- certain sizes --------------------------------------------------------------------------------------------------
+
+    def _exactly(self, case: _Case, values: Sequence[Any]) -> list[Any]:
+        """The outputs by the code of a case."""
+        assert case.native is not None
+        if len(self._built) > 1:
+            self._built.move_to_end(case.key)
+        return case.native(values)
 
     def _case(self, key: Key) -> _Case:
         if key[1] and self._contents[key[0]] > _DIFFERENT:
