@@ -262,3 +262,34 @@ def test_elements_taken_of_as_many_lines_or_more() -> None:
         )
     with pytest.raises(UsageError, match="must be at least lines"):
         ours.run(None, {"x": np.zeros((2, 3), np.float32), "at": np.zeros((3, 1), np.int64)})
+
+
+def test_targets_of_reshape_that_are_data(counted: list[str]) -> None:
+    """0 and -1 are no sizes, whatever was compiled before."""
+    nodes = [helper.make_node("Reshape", ["x", "target"], ["shaped"]), helper.make_node("Exp", ["shaped"], ["y"])]
+    inputs = [
+        helper.make_tensor_value_info("x", FLOAT, ["rows", "columns"]),
+        helper.make_tensor_value_info("target", INT64, [2]),
+    ]
+    graph = helper.make_graph(nodes, "shaped", inputs, [helper.make_tensor_value_info("y", FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    ours, rng = fusewise.compile(model, cache=False, threads=1), np.random.default_rng(0)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for rows, columns, target in (
+        (4, 6, (3, -1)),
+        (4, 6, (0, -1)),
+        (3, 8, (0, -1)),
+        (3, 8, (6, 4)),
+        (3, 8, (0, 0)),
+        (5, 4, (2, -1)),
+        (5, 4, (-1, 10)),
+        (5, 4, (-1, 0)),
+        (0, 4, (0, 7)),
+    ):
+        feeds = {"x": rng.random((rows, columns), np.float32), "target": np.array(target)}
+        np.testing.assert_allclose(ours.run(None, feeds)[0], session.run(None, feeds)[0], rtol=1e-6, strict=True)
+    before = list(counted)
+    for rows, columns, target in ((7, 6, (14, -1)), (9, 8, (0, -1)), (9, 8, (12, 6))):
+        feeds = {"x": rng.random((rows, columns), np.float32), "target": np.array(target)}
+        np.testing.assert_allclose(ours.run(None, feeds)[0], session.run(None, feeds)[0], rtol=1e-6, strict=True)
+    assert counted == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -111,12 +112,13 @@ def _inputs_of(
     """The inputs' types with names for what is free, their elements likewise, and what is known of each name."""
     symbols: dict[str, Symbol] = {}
 
-    def free(name: str, number: int, is_fixed: bool) -> int | str:
+    def free(name: str, number: int, is_fixed: bool, low: int = 0) -> int | str:
         if is_fixed or name in fixed:
             return number
-        symbols[name] = Symbol(name, hint=number)
+        symbols[name] = Symbol(name, low, hint=number)
         return name
 
+    numbers, targets = set(_read_as_numbers(graph)), _targets(graph)
     inputs: dict[str, TensorType] = {}
     read: dict[str, tuple[int | str, ...]] = {}
     for k, name in enumerate(graph.inputs):
@@ -129,8 +131,32 @@ def _inputs_of(
         inputs[name] = TensorType(kind.dtype, dims)
         if name in elements:
             flat = given[name].reshape(-1).tolist()
-            read[name] = tuple(free(f"e{k}_{n}", one, not 2 <= one <= LARGEST) for n, one in enumerate(flat))
+            read[name] = tuple(
+                free(f"e{k}_{n}", one, name in numbers or not 2 <= one <= LARGEST, int(name in targets))
+                for n, one in enumerate(flat)
+            )
     return inputs, read, symbols
+
+
+def _read_as_numbers(graph: Graph) -> Iterator[str]:
+    """The values that operators read axes and steps from, of which no shape is known without the numbers."""
+    for node in graph.nodes:
+        places = () if node.domain else _AXES_AND_STEPS.get(node.op, (1,) if node.op.startswith("Reduce") else ())
+        yield from (node.inputs[place] for place in places if place < len(node.inputs))
+
+
+_AXES_AND_STEPS: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"CumSum": (1,), "Pad": (3,), "Range": (2,), "Slice": (3, 4), "Squeeze": (1,), "Unsqueeze": (1,)}
+)
+
+
+def _targets(graph: Graph) -> set[str]:
+    """What the targets of Reshape are made from, where 0 is no size."""
+    found = {node.inputs[1] for node in graph.nodes if node.op == "Reshape" and not node.domain}
+    for node in reversed(graph.nodes):
+        if found.intersection(node.outputs):
+            found.update(node.inputs)
+    return found
 
 
 def _depths(graph: Graph) -> Iterator[Symbol]:

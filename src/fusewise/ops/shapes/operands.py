@@ -188,6 +188,7 @@ def share(case: Operands, whole: Sequence[int], parts: Sequence[int]) -> int:
     if known_equal(known, 0):
         raise Unknown
     if not divides(known, total):
+        case.at_least(known, 1, f"what {total} elements are divided by")
         case.equal(total % known, 0, f"what is left over of {total} elements divided by {known}, and 0,")
     return total // known
 
