@@ -15,7 +15,7 @@ from fusewise.ops.allowed import MOST_ROUNDS, check_held, check_rounds
 from fusewise.ops.plain.row import Evaluator
 from fusewise.records import record
 from fusewise.runtime.nested import Nested
-from fusewise.runtime.rounds import loop_rounds, rounds_of, scan_rounds
+from fusewise.runtime.rounds import RoundPorts, loop_rounds, rounds_of, scan_rounds
 
 __all__ = ["control_evaluator"]
 
@@ -34,6 +34,13 @@ class _Body:
 
     def run(self, own: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
         return self.nested.run([*own, *[outer[place] for place in self.captured]] if self.captured else own)
+
+    def run_rounds(
+        self, own: Sequence[Any], outer: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+        """Some of `count` rounds in one call, see `Nested.run_rounds`."""
+        values = [*own, *[outer[place] for place in self.captured]]
+        return self.nested.run_rounds(values, ports, lines, count) if count > 1 else None
 
     def of(self, rounds: Graph) -> _Body:
         """The same for several rounds as one graph."""
@@ -96,6 +103,8 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
     kinds = [body.graph.types.get(name) for name in body.graph.outputs[1 + carried :]]
     most = rounds_of(body.graph) if endless else 1
     several = body.of(loop_rounds(body.graph, carried)) if most > 1 else None
+    states = tuple((2 + k, 1 + k) for k in range(carried))
+    ports = RoundPorts(0, states, (), tuple(range(1 + carried, len(body.graph.outputs))))
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
         trips, condition, *values = operands
@@ -105,16 +114,27 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
         if (limit is None or limit > MOST_ROUNDS) and bool(going) and endless:
             check_rounds(what, MOST_ROUNDS + 1)
         scanned: list[list[Any]] = [[] for _ in kinds]
-        count = gathered = 0
+        count = gathered = held = each = 0
         size, steady = -1, False  # bytes of a round, and whether they stay the same: what grows is looked at every time
         while bool(going) and (limit is None or count < limit):
+            if endless and steady and limit is not None:
+                check_held(what, gathered + held + each * (limit - count))
+                own = np.array(count, np.int64), going, *values
+                found = body.run_rounds(own, outer, ports, (), limit - count)
+                if found is not None:
+                    values, parts, rounds = found
+                    _gather(scanned, parts, False)
+                    count, gathered = count + rounds, gathered + _nbytes(parts)
+                    check_rounds(what, count)
+                    continue
             together = several if steady and limit is not None and limit - count >= most else None
             rounds = 1 if together is None else most
             results = (together or body).run((np.array(count, np.int64), going, *values), outer)
             going, values = np.asarray(results[0]).reshape(()), results[1 : 1 + carried]
             _gather(scanned, results[1 + carried :], together is None)
             held, more = _nbytes(values), _nbytes(results[1 + carried :])
-            size, steady = held + more // rounds, size == held + more // rounds
+            each = more // rounds
+            size, steady = held + each, size == held + each
             count, gathered = count + rounds, gathered + more
             check_rounds(what, count)
             check_held(what, gathered + held)
@@ -136,6 +156,8 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
     axes, turned = (_each(node, f"scan_input_{word}", count) for word in ("axes", "directions"))
     most = rounds_of(body.graph)
     several = body.of(scan_rounds(body.graph, states, count)) if most > 1 else None
+    pairs, elements = tuple((k, k) for k in range(states)), tuple(range(states, states + count))
+    ports = RoundPorts(-1, pairs, elements, tuple(range(states, len(body.graph.outputs))))
     axes_out, turned_out = (_each(node, f"scan_output_{word}", len(kinds)) for word in ("axes", "directions"))
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
@@ -147,8 +169,19 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
         check_rounds(what, len(lines[0]))
         scanned: list[list[Any]] = [[] for _ in kinds]
         step, length, gathered = 0, len(lines[0]), 0
+        held = each = 0
         size, steady = -1, False
         while step < length:
+            if steady:
+                check_held(what, gathered + held + each * (length - step))
+                rest = [np.ascontiguousarray(line[step:]) for line in lines]
+                own = *carried, *(np.asarray(line[0]) for line in rest)
+                given = body.run_rounds(own, outer, ports, rest, length - step)
+                if given is not None:
+                    carried, parts, rounds = given
+                    _gather(scanned, parts, False)
+                    step, gathered = step + rounds, gathered + _nbytes(parts)
+                    continue
             together = several if steady and length - step >= most else None
             rounds = 1 if together is None else most
             elements = (np.asarray(line[step]) if together is None else line[step : step + rounds] for line in lines)
@@ -156,7 +189,8 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
             carried = results[:states]
             _gather(scanned, results[states:], together is None)
             held, more = _nbytes(carried), _nbytes(results[states:])
-            size, steady = held + more // rounds, size == held + more // rounds
+            each = more // rounds
+            size, steady = held + each, size == held + each
             step, gathered = step + rounds, gathered + more
             check_held(what, gathered + held)
         found = (

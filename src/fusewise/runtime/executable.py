@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.plans import Plans
     from fusewise.runtime.resident import Resident
+    from fusewise.runtime.rounds import RoundPorts
     from fusewise.runtime.specialist import Special, Specialist
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "build_special", "restored"]
@@ -342,6 +343,24 @@ class Executable:
     def run_by(self, walk: Walk, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs as `run` gives them, where `walk` makes the calls of native steps: for tools that look at each by itself."""
         return self._run(self._inputs.accepted(feeds), self._all, None, walk)
+
+    def run_rounds(
+        self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+        """Of a body of a loop, at most `count` rounds in one call (`runtime.round_table`): what is carried, what is gathered, and
+        how many rounds these were. None where they cannot be had so."""
+        from fusewise.runtime.round_table import most_rounds, run_rounds
+
+        given = self._inputs.in_order(values)
+        try:
+            with self._turn():
+                plan = self._plan if self._plans is None else self._plans.plan(given)
+                assert plan is not None
+                rounds = min(count, most_rounds(plan))
+                found = run_rounds(plan, given, ports, lines, rounds) if rounds > 1 else None
+                return None if found is None else (*found, rounds)
+        except MemoryError as error:
+            raise memory_full("the model runs", error) from error
 
     def _turn(self) -> Turns:
         """Turns of this process: a forked child must not wait for a thread that only its parent has."""

@@ -17,6 +17,7 @@ import numpy as np
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.runtime.nested_code import Build, Manner, Native, Runnable, compiled, compiled_free, is_free
+from fusewise.runtime.rounds import RoundPorts
 from fusewise.runtime.slots import Calls, ReadyNode
 
 __all__ = ["Build", "Manner", "Nested", "Runnable"]
@@ -33,6 +34,9 @@ is 1 may be broadcast, and is code of its own."""
 
 _TRIAL = 64
 """Runs that code for all sizes is timed in, 0: not at all. Where sizes never come back, plans may take longer than the nodes."""
+
+_LEAST_ROUNDS = 16
+"""Rounds of a loop that are worth looking for code."""
 
 _MOST_BUILT = 16
 """Times that one graph is compiled: one that is run for ever other shapes is left to NumPy."""
@@ -166,6 +170,36 @@ class Nested:
         case.seconds += time.perf_counter() - begin
         case.runs += 1
         return found
+
+    def run_rounds(
+        self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+        """Some rounds of a loop in one call of native code, `values` being those of the first (`runtime.round_table`); None where
+        there is no such code, nor so many rounds that making it would be worth it, or where a round decides shapes."""
+        key = self._key(values)
+        changing = {ports.counter, *(place for place, _ in ports.states), *ports.elements}
+        if key is None or changing.intersection(self._deciding or ()):
+            return None
+        native = self._native_of(key)
+        if native is None and count >= _LEAST_ROUNDS and self._makes_for(count, key, values):
+            native = self._native_of(key)
+        return None if native is None else native.run_rounds(values, ports, lines, count)
+
+    def _native_of(self, key: Key) -> Native | None:
+        """Code that is known to take these values."""
+        known, exact = self._fitting.get(key), self._cases.get(key)
+        if known is not None:
+            return known[1].native
+        return None if exact is None else exact.native
+
+    def _makes_for(self, count: int, key: Key, values: Sequence[Any]) -> bool:
+        """Make code for so many runs, if they would cost enough by nodes, and find out that it fits."""
+        free = self._of_ranks(values)
+        case = free if self._may_be_free(free, values) else self._case(key)
+        is_worth = case.runs > 0 and case.seconds / case.runs * count >= _WORTH_SECONDS
+        if is_worth and not case.is_tried and self.builds < _MOST_BUILT:
+            self._compile(case, values)
+        return self._fitted(free, key, values) is not None or (isinstance(case, _Case) and case.native is not None)
 
     @property
     def codes(self) -> list[Native]:

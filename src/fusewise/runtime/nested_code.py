@@ -16,6 +16,7 @@ from fusewise.ir.types import Dim, TensorType, ValueType
 from fusewise.lower.program import NativeStep, Program, StepVersions
 from fusewise.records import record
 from fusewise.runtime.feeds import PortInfo
+from fusewise.runtime.rounds import RoundPorts
 
 __all__ = ["Build", "Manner", "Native", "Runnable", "compiled", "compiled_free", "is_free"]
 
@@ -25,6 +26,11 @@ class Runnable(Protocol):
 
     def run_in_order(self, values: Sequence[Any]) -> list[Any]:
         """All outputs for a value of each input, in order."""
+
+    def run_rounds(
+        self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+        """At most `count` rounds of a loop's body: what is carried, what is gathered, and how many rounds these were."""
 
     def get_inputs(self) -> Sequence[PortInfo]:
         """The inputs that a run takes."""
@@ -60,6 +66,22 @@ class Native:
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         return self.executable.run_in_order([values[k] for k in self.places])
+
+    def run_rounds(
+        self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+        """As `Runnable.run_rounds`, where inputs are numbered as the graph's; one that the code does not read is no matter."""
+        own = {place: k for k, place in enumerate(self.places)}
+        scanned = [(own[place], line) for place, line in zip(ports.elements, lines, strict=True) if place in own]
+        if not all(place in own for place, _ in ports.states):
+            return None
+        moved = RoundPorts(
+            own.get(ports.counter, -1),
+            tuple((own[place], result) for place, result in ports.states),
+            tuple(place for place, _ in scanned),
+            ports.gathered,
+        )
+        return self.executable.run_rounds([values[k] for k in self.places], moved, [line for _, line in scanned], count)
 
 
 def compiled(

@@ -1,4 +1,4 @@
-"""Several rounds of a body as one graph, so that what a call costs is paid once for all of them."""
+"""Several rounds of a body as one graph, so that what a call costs is paid once for all of them; and what is what in a body."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
+from fusewise.records import record
 
-__all__ = ["loop_rounds", "rounds_of", "scan_rounds"]
+__all__ = ["RoundPorts", "loop_rounds", "rounds_of", "scan_rounds"]
 
 _MOST_ROUNDS, _LEAST_ROUNDS = 32, 8
 
 _MOST_NODES = 192
 """Of all rounds together."""
+
+
+@record(frozen=True, slots=True)
+class RoundPorts:
+    """What the inputs and outputs of a body are, by number: `counter`, the input that has the number of the round, or -1; `states`,
+    pairs of an input and the output that is the next round's; `elements`, inputs that are another part of an array each round;
+    `gathered`, outputs that are wanted of all rounds."""
+
+    counter: int
+    states: tuple[tuple[int, int], ...]
+    elements: tuple[int, ...] = ()
+    gathered: tuple[int, ...] = ()
 
 
 def rounds_of(body: Graph) -> int:

@@ -1,0 +1,186 @@
+"""Rounds of loops in one call of native code: the same as one after the other, and as ONNX Runtime has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import fusewise
+from fusewise.errors import InvalidData
+from fusewise.runtime import nested, round_table
+
+onnxruntime = pytest.importorskip("onnxruntime")
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code is worth making for any run, and is never found to be slow."""
+    monkeypatch.setattr(nested, "_WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(nested, "_LEAST_ROUNDS", 2)
+    monkeypatch.setattr(nested, "_TRIAL", 0)
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rounds were made in each call."""
+    made: list[int] = []
+    inner = round_table.run_rounds
+
+    def counted(plan: Any, values: Any, ports: Any, lines: Any, count: int) -> Any:
+        found = inner(plan, values, ports, lines, count)
+        made.extend([count] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(round_table, "run_rounds", counted)
+    return made
+
+
+def _value(name: str, kind: int = FLOAT, shape: Any = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _model(node: onnx.NodeProto, inputs: list[onnx.ValueInfoProto], outputs: list[str]) -> onnx.ModelProto:
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in outputs])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def _loop(results: dict[str, list[str]], gathers: list[str]) -> onnx.ModelProto:
+    """Three states s, t, u: what becomes of each is one of the body's values by name; `gathers` are gathered."""
+    nodes = [
+        helper.make_node("Cast", ["i"], ["number"], to=FLOAT),
+        helper.make_node("Mul", ["s", "w"], ["sw"]),
+        helper.make_node("Add", ["sw", "t"], ["sum"]),
+        helper.make_node("Tanh", ["sum"], ["bent"]),
+        helper.make_node("Add", ["u", "number"], ["counted"]),
+        helper.make_node("ReduceSum", ["bent"], ["total"], keepdims=0),
+        helper.make_node("Identity", ["c"], ["c2"]),
+    ]
+    nodes += [helper.make_node("Identity", [v], [f"{k}_next"]) for k, v in results.items()]
+    nodes += [helper.make_node("Identity", [v], [f"all{k}"]) for k, v in enumerate(gathers)]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [_value("i", INT64, []), _value("c", BOOL, []), *(_value(k) for k in results)],
+        [
+            _value("c2", BOOL, []),
+            *(_value(f"{k}_next") for k in results),
+            *(_value(f"all{k}") for k in range(len(gathers))),
+        ],
+    )
+    outputs = ["s_end", "t_end", "u_end", *(f"y{k}" for k in range(len(gathers)))]
+    node = helper.make_node("Loop", ["trips", "", "s0", "t0", "u0"], outputs, body=body)
+    states = [_value(name, FLOAT, ["n", 3]) for name in ("s0", "t0")]
+    return _model(
+        node, [_value("trips", INT64, []), *states, _value("u0", FLOAT, []), _value("w", FLOAT, [3])], outputs
+    )
+
+
+SAME_SHAPE = ("bent", "sum", "s", "t", "sw")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    s=st.sampled_from(SAME_SHAPE),
+    t=st.sampled_from(SAME_SHAPE),
+    u=st.sampled_from(("counted", "u", "total")),
+    gathers=st.lists(st.sampled_from((*SAME_SHAPE, "total", "number")), max_size=3),
+    trips=st.sampled_from((0, 1, 2, 3, 5, 40)),
+    size=st.sampled_from((1, 2, 5)),
+    threads=st.integers(1, 2),
+)
+def test_loops_are_as_round_by_round(
+    s: str, t: str, u: str, gathers: list[str], trips: int, size: int, threads: int
+) -> None:
+    model = _loop({"s": s, "t": t, "u": u}, gathers)
+    rng = np.random.default_rng(size)
+    floats = {name: rng.standard_normal((size, 3), dtype=np.float32) for name in ("s0", "t0")}
+    w = rng.standard_normal(3, dtype=np.float32) / 2
+    feeds = {"trips": np.array(trips), **floats, "u0": np.array(0.5, np.float32), "w": w}
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    ours = fusewise.compile(model, cache=False, threads=threads)
+    for _ in range(2):
+        wanted = session.run(None, feeds)
+        for found, expected in zip(ours.run(None, feeds), wanted, strict=True):
+            if trips:  # without rounds ONNX Runtime does not know all shapes
+                assert found.shape == expected.shape
+                np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+            assert found.flags.writeable
+
+
+def test_a_loop_of_many_rounds_takes_few_calls(rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _loop({"s": "bent", "t": "s", "u": "counted"}, ["total", "s"])
+    feeds: dict[str, Any] = {name: np.full((2, 3), 0.1, np.float32) for name in ("s0", "t0")}
+    feeds |= {"trips": np.array(500), "u0": np.array(0, np.float32), "w": np.full(3, 0.3, np.float32)}
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    ours = fusewise.compile(model, cache=False)
+    for most in (1 << 18, 4_000):  # also in several tables
+        rounds.clear()
+        monkeypatch.setattr(round_table, "_MOST_WORDS", most)
+        for found, expected in zip(ours.run(None, feeds), wanted, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+        assert sum(rounds) > 490
+        assert len(rounds) <= 40
+
+
+def test_a_state_that_grows_is_made_round_by_round(rounds: list[int]) -> None:
+    nodes = [helper.make_node("Concat", ["s", "s"], ["s2"], axis=0), helper.make_node("Identity", ["c"], ["c2"])]
+    inputs = [_value("i", INT64, []), _value("c", BOOL, []), _value("s")]
+    body = helper.make_graph(nodes, "body", inputs, [_value("c2", BOOL, []), _value("s2")])
+    node = helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)
+    model = fusewise.compile(_model(node, [_value("trips", INT64, []), _value("x", FLOAT, ["n"])], ["y"]), cache=False)
+    x = np.arange(3, dtype=np.float32)
+    for _ in range(2):
+        (found,) = model.run(None, {"trips": np.array(6), "x": x})
+        np.testing.assert_array_equal(found, np.tile(x, 64))
+    assert rounds == []
+
+
+@settings(max_examples=12, deadline=None)
+@given(length=st.sampled_from((1, 2, 3, 9, 70)), backwards=st.booleans(), axis=st.integers(0, 1))
+def test_scans_are_as_round_by_round(length: int, backwards: bool, axis: int) -> None:
+    nodes = [
+        helper.make_node("Mul", ["h", "w"], ["hw"]),
+        helper.make_node("Add", ["hw", "x"], ["h2"]),
+        helper.make_node("Identity", ["h2"], ["y"]),
+    ]
+    body = helper.make_graph(nodes, "body", [_value("h"), _value("x")], [_value("h2"), _value("y")])
+    how = {"num_scan_inputs": 1, "scan_input_axes": [axis], "scan_input_directions": [int(backwards)]}
+    node = helper.make_node("Scan", ["h0", "xs"], ["h_end", "ys"], body=body, **how)
+    shape = ["l", 4] if axis == 0 else [4, "l"]
+    model = _model(
+        node, [_value("h0", FLOAT, [4]), _value("xs", FLOAT, shape), _value("w", FLOAT, [4])], ["h_end", "ys"]
+    )
+    rng = np.random.default_rng(length)
+    xs = rng.standard_normal((length, 4) if axis == 0 else (4, length), dtype=np.float32)
+    feeds = {"h0": np.ones(4, np.float32), "xs": xs, "w": np.full(4, 0.7, np.float32)}
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    ours = fusewise.compile(model, cache=False)
+    for _ in range(2):
+        for found, expected in zip(ours.run(None, feeds), wanted, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_wrong_with_data_in_a_later_round_is_told() -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["row"]),
+        helper.make_node("Add", ["s", "row"], ["s2"]),
+        helper.make_node("Identity", ["c"], ["c2"]),
+    ]
+    inputs = [_value("i", INT64, []), _value("c", BOOL, []), _value("s")]
+    body = helper.make_graph(nodes, "body", inputs, [_value("c2", BOOL, []), _value("s2")])
+    node = helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)
+    given_ = [_value("trips", INT64, []), _value("x", FLOAT, ["n"]), _value("table", FLOAT, [20, "n"])]
+    model = fusewise.compile(_model(node, given_, ["y"]), cache=False)
+    feeds: dict[str, Any] = {"x": np.zeros(3, np.float32), "table": np.ones((20, 3), np.float32)}
+    for _ in range(3):
+        np.testing.assert_array_equal(model.run(None, {"trips": np.array(20), **feeds})[0], np.full(3, 20, np.float32))
+    with pytest.raises(InvalidData, match="20"):
+        model.run(None, {"trips": np.array(21), **feeds})
+    np.testing.assert_array_equal(model.run(None, {"trips": np.array(20), **feeds})[0], np.full(3, 20, np.float32))
