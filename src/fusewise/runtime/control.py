@@ -174,7 +174,7 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
         while step < length:
             if steady:
                 check_held(what, gathered + held + each * (length - step))
-                rest = [np.ascontiguousarray(line[step:]) for line in lines]
+                rest = [np.require(line[step:], requirements=("C", "ALIGNED")) for line in lines]
                 own = *carried, *(np.asarray(line[0]) for line in rest)
                 given = body.run_rounds(own, outer, ports, rest, length - step)
                 if given is not None:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.errors import ResourceLimit, UsageError
+from fusewise.errors import FusewiseError, ResourceLimit, UsageError
 from fusewise.ir.graph import Constant, Graph, Node
+from fusewise.ops.spec import NotDefined
 from fusewise.runtime.nested_code import Build, Manner, Native, Runnable, compiled, compiled_free, is_free
 from fusewise.runtime.rounds import RoundPorts
 from fusewise.runtime.slots import Calls, ReadyNode
@@ -254,9 +255,7 @@ class Nested:
     def _native(self, make: Callable[[], Runnable | None]) -> Native | None:
         try:
             executable = make()
-        except MemoryError:
-            raise
-        except Exception:  # what is wrong with it, the nodes say
+        except (FusewiseError, NotDefined, TypeError, ArithmeticError):  # what is wrong with it, the nodes say
             return None
         return None if executable is None else Native(executable, self._graph.inputs)
 

@@ -156,6 +156,19 @@ def _loads(names: Sequence[str]) -> str:
     return "\n  ".join(lines)
 
 
+def _checked(name: str) -> str:
+    """The operation that tells where 64 bits do not hold its result."""
+    return f"""define internal i64 @plan_{name}(i64 %a, i64 %b, ptr %values) noinline {{
+  %both = call {{i64, i1}} @llvm.s{name}.with.overflow.i64(i64 %a, i64 %b)
+  %over = extractvalue {{i64, i1}} %both, 1
+  %fits = xor i1 %over, 1
+  call void @plan_require(i1 %fits, ptr %values)
+  %found = extractvalue {{i64, i1}} %both, 0
+  ret i64 %found
+}}
+"""
+
+
 _HELPERS = f"""
 declare {{i64, i1}} @llvm.sadd.with.overflow.i64(i64, i64)
 declare {{i64, i1}} @llvm.smul.with.overflow.i64(i64, i64)
@@ -171,24 +184,8 @@ done:
   ret void
 }}
 
-define internal i64 @plan_add(i64 %a, i64 %b, ptr %values) noinline {{
-  %both = call {{i64, i1}} @llvm.sadd.with.overflow.i64(i64 %a, i64 %b)
-  %over = extractvalue {{i64, i1}} %both, 1
-  %fits = xor i1 %over, 1
-  call void @plan_require(i1 %fits, ptr %values)
-  %sum = extractvalue {{i64, i1}} %both, 0
-  ret i64 %sum
-}}
-
-define internal i64 @plan_mul(i64 %a, i64 %b, ptr %values) noinline {{
-  %both = call {{i64, i1}} @llvm.smul.with.overflow.i64(i64 %a, i64 %b)
-  %over = extractvalue {{i64, i1}} %both, 1
-  %fits = xor i1 %over, 1
-  call void @plan_require(i1 %fits, ptr %values)
-  %product = extractvalue {{i64, i1}} %both, 0
-  ret i64 %product
-}}
-
+{_checked("add")}
+{_checked("mul")}
 define internal i64 @plan_floordiv(i64 %a, i64 %b, ptr %values) noinline {{
   %some = icmp sgt i64 %b, 0
   %by = select i1 %some, i64 %b, i64 1
