@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from fusewise.codegen.machine.figures import TileFigures
 from fusewise.codegen.nest.instruction import FMA_LATENCY
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import LINE_BYTES, Target
 
-__all__ = ["bound", "finish_cycles", "line_cycles", "slim_cycles", "step_cycles"]
+__all__ = ["bound", "finish_cycles", "line_cycles", "matrix_cycles", "slim_cycles", "step_cycles"]
 
 
 def bound(adding: float, loads: float, figures: TileFigures, latency: float = FMA_LATENCY) -> float:
@@ -51,3 +52,12 @@ def line_cycles(target: Target, nbytes: float) -> float:
 def finish_cycles(target: Target, sums: int) -> float:
     """Cycles of beginning and ending a tile of so many sums: small ones finish while the next one has begun."""
     return 4 + target.figures.overhead.finish * max(0, sums - target.registers // 2)
+
+
+def matrix_cycles(tile: Tile) -> float:
+    """The same of a stored lane of the reduction by a matrix unit, which multiplies while operands are loaded."""
+    instruction = tile.instruction
+    form, rows = instruction.matrix, tile.rows // instruction.rows
+    assert form is not None, "a matrix unit multiplies tiles"
+    adding = len(form.products) * rows * tile.vectors * form.unit.cycles
+    return max(adding, form.parts * (rows + tile.vectors) * form.unit.load_cycles) / instruction.steps

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from fusewise.codegen.llvm.accumulate import reduced
 from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.tiles import add_tiles, section
 from fusewise.codegen.nest.build import Function, Module
-from fusewise.codegen.nest.tile import Accumulate
+from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, WithTiles
 from fusewise.codegen.nest.tree import Block, Composite, Stage, StoreAccumulator, Table
 from fusewise.codegen.target import InstructionSet
 
@@ -46,6 +47,10 @@ class Expansion:
             found = reduced(f, self._instructions, node.tile, node.reduction, node.start)
             for name, value in zip(node.results, found, strict=True):
                 f.same(name, value)
+        elif isinstance(node, AccumulateTiles):
+            add_tiles(f, self._instructions, node)
+        elif isinstance(node, WithTiles):
+            section(f, self._instructions, node)
         else:
             assert isinstance(node, StoreAccumulator)
             self._results(f, node, self._instructions)

@@ -10,6 +10,9 @@ row behind row in one register:
 
     sum[row][lane]  +=  sum over terms k of  left[row][k] * right[lane][k]
 
+An instruction of a matrix unit multiplies tiles: several rows by several lanes, and several lanes of the reduction at once, so that
+operands and sums lie in memory (`MatrixForm`).
+
 Here are the rows that every machine has, others in `instructions.table`.
 """
 
@@ -22,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from fusewise.codegen.nest.build import Function
-from fusewise.codegen.nest.tree import Value
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import computed, memory_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
@@ -34,6 +37,9 @@ __all__ = [
     "FUSED_DOUBLE",
     "Emit",
     "Instruction",
+    "MatrixForm",
+    "MatrixUnit",
+    "TileIn",
     "fused_of",
     "in_flight",
     "multiply_add",
@@ -64,6 +70,55 @@ def _none(instructions: InstructionSet) -> int:
 
 
 @record(frozen=True)
+class TileIn:
+    """Where a tile lies: `pointer` to its first row, and as many bytes from a row to the next as `pitch`."""
+
+    pointer: Value
+    pitch: Int
+
+
+@record(frozen=True)
+class MatrixUnit:
+    """A part of the processor that multiplies tiles, which it keeps in `registers` of its own, numbered from 0, and how that is
+    written.
+
+    - `begin(f)` and `end(f)` stand around the tiles of a call of a kernel.
+    - `zero(f, number)`, `load(f, number, tile)` and `store(f, number, tile)`: whole tiles.
+    - `cycles` of a product of two tiles, and `load_cycles` of a load, of a core's throughput.
+    """
+
+    registers: int
+    begin: Callable[[Function], None]
+    end: Callable[[Function], None]
+    zero: Callable[[Function, int], None]
+    load: Callable[[Function, int, TileIn], None]
+    store: Callable[[Function, int, TileIn], None]
+    cycles: float
+    load_cycles: float
+
+
+@record(frozen=True)
+class MatrixForm:
+    """What makes an instruction one of a matrix unit:
+
+        sum[row][lane]  +=  sum over steps s and terms k of  left[row][s][k] * right[s][lane][k]
+
+    - `steps`: lanes of the reduction that it takes, side by side in a row of the left operand, behind each other in a panel.
+    - `parts`: how many numbers stand for one, in each operand; `products` are those of them that are added up, in this order.
+      Behind `steps` lanes of one part lie those of the next.
+    - `multiply(f, sums, left, right)` writes it for registers of the `unit`.
+    - `emulate(f, instructions, sums, left, right)` writes it for tiles in memory, with the same results.
+    """
+
+    steps: int
+    unit: MatrixUnit
+    multiply: Callable[[Function, int, int, int], None]
+    emulate: Callable[[Function, InstructionSet, TileIn, TileIn, TileIn], None]
+    parts: int = 1
+    products: tuple[tuple[int, int], ...] = ((0, 0),)
+
+
+@record(frozen=True)
 class Instruction:
     """One row.
 
@@ -77,6 +132,7 @@ class Instruction:
       those that operands take which are taken apart.
     - `latency`: cycles until a sum can be added to again.
     - `saturates`: sums of two products have 16 bits, so weights are split (`byte_products.split`).
+    - `matrix`: it is one of a matrix unit. Then `emit` and `emulate` are not used.
     """
 
     name: str
@@ -94,6 +150,7 @@ class Instruction:
     apart: Callable[[InstructionSet], int] = _none
     latency: float = FMA_LATENCY
     saturates: bool = False
+    matrix: MatrixForm | None = None
 
     def __repr__(self) -> str:
         """Its name, which is what keys of code say of it."""
@@ -125,6 +182,11 @@ class Instruction:
         return self.sum.is_integer
 
     @property
+    def steps(self) -> int:
+        """Stored lanes of the reduction that are taken at once, all parts of them."""
+        return 1 if self.matrix is None else self.matrix.steps * self.matrix.parts
+
+    @property
     def layout(self) -> str:
         """What the terms of a lane are called."""
         return LAYOUTS[self.terms]
@@ -139,7 +201,9 @@ class Instruction:
         return write(f, instructions, a, b, total)
 
     def registers(self, instructions: InstructionSet, lanes: int) -> int:
-        """Registers that the sums of one take, of so many lanes of the right operand."""
+        """Registers that the sums of one take, of so many lanes of the right operand; those of a matrix unit are one of its own."""
+        if self.matrix is not None:
+            return 1
         return max(1, -(-self.rows * lanes * self.sum.bits // instructions.vector_bits))
 
     def pack(self, array: np.ndarray, axis: int) -> np.ndarray:
@@ -148,6 +212,8 @@ class Instruction:
 
     def room(self, target: Some) -> Some:
         """A machine with the registers that are left for tiles."""
+        if self.matrix is not None:
+            return replace(target, registers=self.matrix.unit.registers)
         apart = self.apart(target)
         return replace(target, registers=target.registers - apart) if apart else target
 

@@ -25,7 +25,7 @@ from fusewise.codegen.nest.opcodes import (
     signed,
 )
 from fusewise.codegen.nest.spelling import element_bytes
-from fusewise.codegen.nest.tile import Accumulate, Reduction, Tile
+from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, Reduction, ReductionLoop, Tile, WithTiles
 from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Stage, StoreAccumulator, Value, When
 from fusewise.codegen.nest.types import memory_type
 from fusewise.ir.dtypes import DType
@@ -164,6 +164,10 @@ class _Frame:
                 tag[0] = unit
         elif isinstance(node, Accumulate):
             self.name(node.results, _accumulated(self, node))
+        elif isinstance(node, AccumulateTiles):
+            _accumulate_tiles(self, node)
+        elif isinstance(node, WithTiles):
+            self.block(node.body)
         else:
             assert isinstance(node, StoreAccumulator), node
             _stored(self, node)
@@ -363,7 +367,7 @@ def _accumulated(frame: _Frame, node: Accumulate) -> list[np.ndarray]:
             return list(starts)
     wide = np.int64 if tile.instruction.is_exact else np.float64
     total = starts.astype(wide).reshape(tile.rows, tile.vectors, tile.lanes)
-    positions = _positions(frame, reduction)
+    positions = _positions(frame, reduction.levels)
     frame.run.spend(20 * len(positions))
     for at, position in positions:
         left = _left(frame, tile, reduction, at)  # [rows, lanes, terms]
@@ -374,9 +378,38 @@ def _accumulated(frame: _Frame, node: Accumulate) -> list[np.ndarray]:
     return list(found if tile.lanes > 1 else found[:, 0])
 
 
-def _positions(frame: _Frame, reduction: Reduction) -> list[tuple[int, int]]:
+def _accumulate_tiles(frame: _Frame, node: AccumulateTiles) -> None:
+    """The same of tiles, all products of the parts of both operands."""
+    tile, instruction, form = node.tile, node.tile.instruction, node.tile.instruction.matrix
+    assert form is not None
+    kind, wide = Value("", tile.kind), np.int64 if instruction.is_exact else np.float64
+    places = [
+        frame.of(node.sums).after(k * tile.lanes * element_bytes(tile.element)) for k in range(tile.rows * tile.vectors)
+    ]
+    sums = np.stack([_read(place, kind) for place in places]).astype(wide).reshape(tile.rows, -1, tile.lanes)
+    pitch, lane = frame.of(node.left_pitch), instruction.lane.itemsize
+    positions = _positions(frame, node.levels)[:: instruction.steps]
+    frame.run.spend(20 * len(positions) * instruction.steps)
+
+    def terms(pointer: Address, lanes: int, dtype: DType) -> np.ndarray:
+        return np.frombuffer(pointer.bytes(lanes * lane).tobytes(), dtype.numpy).reshape(lanes, -1).astype(wide)
+
+    for at, position in positions:
+        for left_part, right_part in form.products:
+            rows = [
+                frame.of(node.left).after((r * pitch + at + left_part * form.steps) * lane) for r in range(tile.rows)
+            ]
+            first = position + right_part * form.steps
+            steps = [frame.of(node.right).after((first + s) * node.right_pitch * lane) for s in range(form.steps)]
+            left = np.stack([terms(row, form.steps, instruction.left) for row in rows])
+            right = np.stack([terms(step, tile.width, instruction.right) for step in steps])
+            sums += np.einsum("rst,slt->rl", left, right).reshape(sums.shape)
+    for place, found in zip(places, sums.reshape(-1, tile.lanes).astype(numpy_type(tile.element)), strict=True):
+        _write(place, found, kind)
+
+
+def _positions(frame: _Frame, levels: Sequence[ReductionLoop]) -> list[tuple[int, int]]:
     """Of every step, where it is in the left operand's rows and which step of the panel it is."""
-    levels = reduction.levels
     ranges = [range(frame.of(one.low), one.extent if one.high is None else frame.of(one.high)) for one in levels]
     found = []
     for indices in product(*ranges):

@@ -11,7 +11,18 @@ from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.spelling import literal
 from fusewise.codegen.nest.text import HEXADECIMAL
-from fusewise.codegen.nest.tile import Accumulate, Ahead, Difference, Meanwhile, Panel, Reduction, ReductionLoop, Tile
+from fusewise.codegen.nest.tile import (
+    Accumulate,
+    AccumulateTiles,
+    Ahead,
+    Difference,
+    Meanwhile,
+    Panel,
+    Reduction,
+    ReductionLoop,
+    Tile,
+    WithTiles,
+)
 from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Stage, StoreAccumulator, Value, When
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import DTYPES, DType
@@ -308,6 +319,10 @@ class _Reader:
             return self._loop(results)
         if self._meets("if"):
             return self._when(results)
+        if self._meets("accumulate", "tiles"):
+            return self._accumulate_tiles()
+        if self._meets("with", "tiles"):
+            return self._with_tiles()
         if self._meets("accumulate"):
             return self._accumulate(results)
         if len(results) > 1:
@@ -410,9 +425,43 @@ class _Reader:
 
     # --- the register tile ----------------------------------------------------------------------------------------
 
-    def _accumulate(self, results: tuple[Value, ...]) -> Accumulate:
+    def _tile(self) -> Tile:
         instruction = _known(self._instructions, self._word(), "instruction that is given")
-        tile = Tile(self._int(), self._after("x"), self._after("x"), instruction)
+        return Tile(self._int(), self._after("x"), self._after("x"), instruction)
+
+    def _with_tiles(self) -> WithTiles:
+        self._expect("of")
+        instruction = _known(self._instructions, self._word(), "instruction that is given")
+        self._opened()
+        body = self._block()
+        self._expect("}")
+        return WithTiles(instruction, body)
+
+    def _accumulate_tiles(self) -> AccumulateTiles:
+        tile = self._tile()
+        self._expect("at")
+        sums = self._value()
+        self._opened()
+        self._expect("rows")
+        left = self._value()
+        self._expect("pitch")
+        left_pitch = self._integer()
+        self._expect("\n", "panel")
+        right = self._value()
+        right_pitch, levels = self._after("pitch"), self._levels()
+        self._expect("\n", "}")
+        return AccumulateTiles(tile, sums, left, left_pitch, right, right_pitch, levels)
+
+    def _levels(self) -> tuple[ReductionLoop, ...]:
+        levels = []
+        while self._meets("\n", "level"):
+            extent, stride = self._int(), self._after("stride")
+            low = self._integer() if self._meets("from") else 0
+            levels.append(ReductionLoop(extent, stride, low, self._integer() if self._meets("to") else None))
+        return tuple(levels)
+
+    def _accumulate(self, results: tuple[Value, ...]) -> Accumulate:
+        tile = self._tile()
         self._expect("from")
         start = self._several(self._value)
         self._opened()
@@ -426,17 +475,13 @@ class _Reader:
         self._expect("of")
         dtype = self._dtype()
         self._expect("\n", "panel")
-        panel, levels, ahead = self._panel(), [], []
-        while self._meets("\n", "level"):
-            extent, stride = self._int(), self._after("stride")
-            low = self._integer() if self._meets("from") else 0
-            levels.append(ReductionLoop(extent, stride, low, self._integer() if self._meets("to") else None))
+        panel, levels, ahead = self._panel(), self._levels(), []
         while self._meets("\n", "ahead"):
             ahead.append(Ahead(self._value(), self._after("step"), self._after("locality")))
         together = self._int() if self._meets("\n", "together") else 1
         meanwhile = self._meanwhile() if self._meets("\n", "meanwhile") else None
         self._expect("\n")
-        return Reduction(rows, panel, tuple(levels), dtype, together, tuple(ahead), meanwhile)
+        return Reduction(rows, panel, levels, dtype, together, tuple(ahead), meanwhile)
 
     def _panel(self) -> Panel:
         columns, pitch = self._several(self._value), self._after("pitch")

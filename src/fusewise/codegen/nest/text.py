@@ -26,12 +26,12 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.spelling import bare, literal
-from fusewise.codegen.nest.tile import Accumulate, Panel, Reduction
+from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, Panel, Reduction, ReductionLoop, WithTiles
 from fusewise.codegen.nest.tree import (
     Block,
     Composite,
@@ -260,6 +260,14 @@ class _Printed:
         if isinstance(node, Accumulate):
             yield from self._accumulate(node, indent)
             return
+        if isinstance(node, AccumulateTiles):
+            yield from self._accumulate_tiles(node, indent)
+            return
+        if isinstance(node, WithTiles):
+            yield f"{indent}with tiles of {_word(node.instruction.name)} {{"
+            yield from self._block(node.body, indent + _STEP)
+            yield f"{indent}}}"
+            return
         assert isinstance(node, StoreAccumulator)
         indices = ", ".join(f"{axis} = {self._value(index)}" for axis, index in node.indices)
         pointers = ", ".join(f"{_word(name)} = {self._value(pointer)}" for name, pointer in node.pointers.items())
@@ -279,13 +287,25 @@ class _Printed:
             yield f"{inside}}}"
         yield f"{indent}}}"
 
-    def _reduction(self, reduction: Reduction) -> Iterator[str]:
-        yield f"rows {self._values(reduction.rows)} of {_word(reduction.dtype.name)}"
-        yield self._panel(reduction.panel)
-        for level in reduction.levels:
+    def _accumulate_tiles(self, node: AccumulateTiles, indent: str) -> Iterator[str]:
+        tile = node.tile
+        line = f"accumulate tiles {_word(tile.instruction.name)} {tile.rows} x {tile.vectors} x {tile.lanes}"
+        yield f"{indent}{line} at {self._value(node.sums)} {{"
+        yield f"{indent}{_STEP}rows {self._value(node.left)} pitch {self._value(node.left_pitch)}"
+        yield f"{indent}{_STEP}panel {self._value(node.right)} pitch {node.right_pitch}"
+        yield from (indent + _STEP + line for line in self._levels(node.levels))
+        yield f"{indent}}}"
+
+    def _levels(self, levels: Iterable[ReductionLoop]) -> Iterator[str]:
+        for level in levels:
             low = f" from {self._value(level.low)}" if level.low != 0 or not isinstance(level.low, int) else ""
             high = "" if level.high is None else f" to {self._value(level.high)}"
             yield f"level {level.extent} stride {level.stride}{low}{high}"
+
+    def _reduction(self, reduction: Reduction) -> Iterator[str]:
+        yield f"rows {self._values(reduction.rows)} of {_word(reduction.dtype.name)}"
+        yield self._panel(reduction.panel)
+        yield from self._levels(reduction.levels)
         for one in reduction.ahead:
             yield f"ahead {self._value(one.start)} step {one.step} locality {one.locality}"
         if reduction.together != 1:

@@ -3,8 +3,9 @@
 Every product-like kernel (matrix products, convolutions, transposed convolutions) is this tile under different addresses.
 Per step of the reduction a panel gives `vectors` vectors of columns, each row gives one scalar that is broadcast, and every
 accumulator takes one fused multiply-add, or another instruction (`instructions.table`). An outer product takes the scalars of
-several rows, whose accumulators are meanwhile one register. The reduction may be a nest of loops, for example over kernel rows and
-over the channels of a kernel row; only the row addresses know, the panel is always read forwards.
+several rows, whose accumulators are meanwhile one register; what a matrix unit adds to lies in memory. The reduction may be a nest
+of loops, for example over kernel rows and over the channels of a kernel row; only the row addresses know, the panel is always read
+forwards.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fusewise.records import record
 
 __all__ = [
     "Accumulate",
+    "AccumulateTiles",
     "Ahead",
     "Difference",
     "Meanwhile",
@@ -26,8 +28,11 @@ __all__ = [
     "Reduction",
     "ReductionLoop",
     "Tile",
+    "WithTiles",
     "accumulate",
+    "accumulate_tiles",
     "meanwhile",
+    "with_tiles",
 ]
 
 
@@ -151,6 +156,44 @@ class Accumulate(Composite):
     results: tuple[Value, ...]
 
 
+@record(frozen=True)
+class AccumulateTiles(Composite):
+    """The reduction of a tile by an instruction of a matrix unit. To its sums, which lie at `sums` row by row, are added the
+    products of rows that begin at `left`, `left_pitch` lanes apart, with columns at `right`, `right_pitch` lanes from a step to
+    the next.
+
+    The innermost of `levels` has steps side by side in a row, in multiples of what the instruction takes at once.
+    """
+
+    tile: Tile
+    sums: Value
+    left: Value
+    left_pitch: Int
+    right: Value
+    right_pitch: int
+    levels: tuple[ReductionLoop, ...]
+
+
+@record(frozen=True)
+class WithTiles(Composite):
+    """A stretch in which an instruction of a matrix unit is used; behind it the unit holds nothing."""
+
+    instruction: Instruction
+    body: Block
+
+
+def accumulate_tiles(
+    f: Function,
+    tile: Tile,
+    sums: Value,
+    left: tuple[Value, Int],
+    right: tuple[Value, int],
+    levels: Sequence[ReductionLoop],
+) -> None:
+    """Add to the sums of a tile what they are reduced over: operands are a pointer and a pitch in lanes."""
+    f.append(AccumulateTiles(tile, sums, *left, *right, tuple(levels)))
+
+
 def accumulate(f: Function, tile: Tile, reduction: Reduction, start: Sequence[Value]) -> tuple[Value, ...]:
     """The accumulators of a tile after its reduction, row by row."""
     results = tuple(f.named(tile.kind) for _ in start)
@@ -162,3 +205,11 @@ def meanwhile(f: Function, parts: int, body: Callable[[Value], None], reduces: V
     """What is done while a tile is reduced, where `reduces` says that it is: `body` for the number of each part of the steps."""
     index = f.named("i64")
     return Meanwhile(parts, index, f.block(lambda: body(index))[0], reduces)
+
+
+def with_tiles(f: Function, instruction: Instruction, body: Callable[[], None]) -> None:
+    """What `body` writes, with the matrix unit of an instruction where it is one of such."""
+    if instruction.matrix is None:
+        body()
+    else:
+        f.append(WithTiles(instruction, f.block(body)[0]))

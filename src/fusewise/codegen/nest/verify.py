@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.rules import broken_rule, constant_fits, is_type
 from fusewise.codegen.nest.spelling import bare, size_name
-from fusewise.codegen.nest.tile import Accumulate, Meanwhile, Reduction
+from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, Meanwhile, Reduction, ReductionLoop, Tile, WithTiles
 from fusewise.codegen.nest.tree import (
     For,
     Int,
@@ -65,6 +66,7 @@ class _Checked:
         self._symbols = symbols
         self._scope: dict[str, str] = {}
         self._gone: set[str] = set()
+        self._unit: Instruction | None = None
 
     def function(self) -> None:
         function = self._function
@@ -151,6 +153,10 @@ class _Checked:
                 self._stage(node)
             elif isinstance(node, Accumulate):
                 self._accumulate(node)
+            elif isinstance(node, AccumulateTiles):
+                self._accumulate_tiles(node)
+            elif isinstance(node, WithTiles):
+                self._with_tiles(node)
             elif isinstance(node, StoreAccumulator):
                 self._results(node)
             else:
@@ -266,14 +272,13 @@ class _Checked:
         self._alike(node.results, wanted, where, "ends with what are not its accumulators")
         if len(reduction.rows) != tile.rows:
             raise self._fault(where, f"has {len(reduction.rows)} rows")
-        if tile.rows % instruction.rows or (instruction.lanes and tile.lanes != instruction.lanes):
-            takes = f"{instruction.rows} x {instruction.lanes or tile.lanes}"
-            raise self._fault(where, f"is not made of {instruction.name}, which takes {takes}")
+        self._made_of(tile, where)
+        if instruction.matrix is not None:
+            raise self._fault(where, f"has sums in registers, where {instruction.name} has them in memory")
         if len(reduction.panel.columns) != tile.vectors:
             raise self._fault(where, f"has {len(reduction.panel.columns)} vectors of columns")
         self._addresses(reduction, where)
-        if not reduction.levels or any(level.extent < 0 for level in reduction.levels):
-            raise self._fault(where, "has no loops")
+        self._levels(reduction.levels, where)
         is_single = tile.vectors == instruction.rows == 1
         if reduction.together > 1 and (not is_single or tile.lanes % reduction.together):
             raise self._fault(where, f"does not fall into {reduction.together} groups")
@@ -293,9 +298,42 @@ class _Checked:
         ):
             for value in values:
                 self._typed(value, "ptr", where, what)
-        for level in reduction.levels:
+
+    def _made_of(self, tile: Tile, where: str) -> None:
+        instruction = tile.instruction
+        if tile.rows % instruction.rows or (instruction.lanes and tile.lanes != instruction.lanes):
+            takes = f"{instruction.rows} x {instruction.lanes or tile.lanes}"
+            raise self._fault(where, f"is not made of {instruction.name}, which takes {takes}")
+
+    def _levels(self, levels: Sequence[ReductionLoop], where: str) -> None:
+        if not levels or any(level.extent < 0 for level in levels):
+            raise self._fault(where, "has no loops")
+        for level in levels:
             for bound in (level.low, 0 if level.high is None else level.high):
                 self._typed(bound, "i64", where, "a bound")
+
+    def _with_tiles(self, node: WithTiles) -> None:
+        where = f"with tiles of {node.instruction.name}"
+        if node.instruction.matrix is None or self._unit is not None:
+            raise self._fault(where, "is no stretch of a matrix unit, or within one")
+        self._unit = node.instruction
+        with self._inside():
+            self._block(node.body)
+        self._unit = None
+
+    def _accumulate_tiles(self, node: AccumulateTiles) -> None:
+        tile, instruction = node.tile, node.tile.instruction
+        where = f"accumulate tiles {tile.rows} x {tile.vectors} x {tile.lanes}"
+        self._made_of(tile, where)
+        if instruction != self._unit:
+            raise self._fault(where, f"is by {instruction.name}, which is not in use there")
+        for what, value in (("sums", node.sums), ("a row", node.left), ("columns", node.right)):
+            self._typed(value, "ptr", where, what)
+        self._typed(node.left_pitch, "i64", where, "a pitch")
+        self._levels(node.levels, where)
+        innermost = node.levels[-1]
+        if innermost.stride != 1 or innermost.high is not None or innermost.extent % instruction.steps:
+            raise self._fault(where, f"does not end with multiples of {instruction.steps} steps side by side")
 
     def _meanwhile(self, reduction: Reduction, meanwhile: Meanwhile, where: str) -> None:
         if len(reduction.levels) != 1 or meanwhile.parts < 1 or reduction.levels[0].extent % meanwhile.parts:

@@ -25,7 +25,16 @@ from fusewise.codegen.families.product.prefetch import StepPrefetch, later_of, n
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.stores import Fetch, Finish
 from fusewise.codegen.nest.build import Function
-from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate
+from fusewise.codegen.nest.tile import (
+    Ahead,
+    Panel,
+    Reduction,
+    ReductionLoop,
+    Tile,
+    accumulate,
+    accumulate_tiles,
+    with_tiles,
+)
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet
@@ -187,7 +196,8 @@ def emit_product(
     if schedule.chunk and product.depth % schedule.chunk:
         raise SizeNeeded(f"chunks of {schedule.chunk} steps do not make {product.depth}")
     tile, by_columns = schedule.tile, schedule.by_columns
-    scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
+    in_memory = parts.rolled_finish or tile.instruction.matrix is not None
+    scratch = f.alloca(tile.element, tile.rows * tile.width) if in_memory else None
     e = _Emission(f, instructions, product, parts, schedule, scratch)
     units, panels = product.repeats * e.cut.blocks, product.groups * e.in_group
     if parts.later is not None and schedule.prefetch is not None:
@@ -201,11 +211,15 @@ def emit_product(
             deal_tiles(f, share, product.repeats, e.cut, panels, lambda *which: _block(e, number, *which))
 
     if e.chunks == 1:
-        chunk(0)
-    else:
-        if known_one(units):  # rows are prepared once, not for every chunk
-            e = replace(e, whole=parts.left([0] * len(product.outer), 0, product.height - 1))
+        with_tiles(f, tile.instruction, lambda: chunk(0))
+        return
+    if known_one(units):  # rows are prepared once, not for every chunk
+        e = replace(e, whole=parts.left([0] * len(product.outer), 0, product.height - 1))
+
+    def every() -> None:
         f.loop(0, e.chunks, 1, lambda number, _: chunk(number), rolled=True)
+
+    with_tiles(f, tile.instruction, every)
 
 
 def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -> None:
@@ -279,6 +293,9 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
         if parts.reading is not None and e.chunks == 1:
             for r in range(tile.rows):
                 fetch_row(f, product, tile, results, f.add(row, r), parts.reading)
+        if tile.instruction.matrix is not None:
+            _in_memory(e, results, row, origin, strip, sums, (chunk, f.add(f.mul(p, e.tiles), t)))
+            return
         if parts.taps is not None:
             sums = parts.taps(tile, row, origin, strip, sums, ahead)
         else:
@@ -297,6 +314,42 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
             f.when(f.compare("icmp eq", f.add(chunk, 0), e.chunks - 1), finish)
 
     f.loop(low, high, 1, one, rolled=True)
+
+
+def _in_memory(
+    e: _Emission,
+    results: ResultPlace,
+    row: Int,
+    left: Left,
+    panel: Panel,
+    start: Sequence[Value],
+    of: tuple[Int, Int],
+) -> None:
+    """A tile by a matrix unit: sums begin and end in memory, which between the chunks of a reduction is what is kept of the tile.
+    `of` has the chunk and the number of the tile."""
+    f, tile, product, (chunk, number) = e.f, e.tile, e.product, of
+    (axis,) = merged(product.rows)
+    sums = e.scratch
+    if e.chunks > 1:
+        assert e.parts.kept is not None
+        sums = f.at(e.parts.kept, f.mul(number, tile.rows * tile.width), tile.element)
+    assert sums is not None
+
+    def begin() -> None:
+        for k, value in enumerate(start):
+            f.store(value, f.at(sums, k * tile.lanes, tile.element))
+
+    if e.chunks == 1:
+        begin()
+    else:
+        f.when(f.compare("icmp eq", f.add(chunk, 0), 0), begin)
+    first = f.at(left.pointer, f.add(left.offset, f.mul(row, axis.stride)), memory_type(product.dtype))
+    accumulate_tiles(f, tile, sums, (first, axis.stride), (panel.columns[0], panel.pitch), left.levels)
+    if e.chunks == 1:
+        _finish_rows(e, results, row, sums)
+    else:
+        last = f.compare("icmp eq", f.add(chunk, 0), e.chunks - 1)
+        f.when(last, lambda: _finish_rows(e, results, row, sums))
 
 
 def _chunk_of_panel(e: _Emission, panel: Panel, chunk: Int) -> Panel:
@@ -392,9 +445,15 @@ def _finish_tile(e: _Emission, results: ResultPlace, row: Int, sums: Sequence[Va
         return
     for k, value in enumerate(sums):
         f.store(value, f.at(scratch, k * tile.lanes, tile.element))
+    _finish_rows(e, results, row, scratch)
+
+
+def _finish_rows(e: _Emission, results: ResultPlace, row: Int, sums: Value) -> None:
+    """The same for sums that lie in memory."""
+    f, tile = e.f, e.tile
 
     def later(r: Value, _: Sequence[Value]) -> None:
-        at = [f.at(scratch, f.add(f.mul(r, tile.width), v * tile.lanes), tile.element) for v in range(tile.vectors)]
+        at = [f.at(sums, f.add(f.mul(r, tile.width), v * tile.lanes), tile.element) for v in range(tile.vectors)]
         values = [f.load(tile.kind, place) for place in at]
         finish_row(f, e.product, tile, results, f.add(row, r), values, e.parts.finish)
 

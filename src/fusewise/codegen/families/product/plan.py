@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fusewise.codegen.cost import matrix_cycles
 from fusewise.codegen.families.product.prefetch import panel_level
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles
 from fusewise.codegen.kernel import Prefetch
@@ -32,6 +33,9 @@ __all__ = [
     "product_pieces",
     "tiles_for",
 ]
+
+LONGEST_TILE = 48
+"""Rows of a tile of a matrix unit at most: beyond, it loads no less."""
 
 SAME_SET_BYTES, WAYS = 4096, 8
 """Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
@@ -159,6 +163,8 @@ def is_long(panel_bytes: int, target: Target) -> bool:
 def cycles_of(product: Product, target: Target, tile: Tile) -> int:
     """Cycles that the multiply-adds take a core at least."""
     tiles = product.tiles(tile)
+    if tile.instruction.matrix is not None:
+        return int(tiles * product.depth * matrix_cycles(tile))
     size = tile.instruction.sum.bits
     return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
 
@@ -188,7 +194,7 @@ def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: 
             product.height,
             product.columns,
             product.depth,
-            max_rows=min(16, most),
+            max_rows=min(16, most) if product.instruction.matrix is None else LONGEST_TILE,
             row_extent=axes[-1].extent if len(axes) > 1 else None,
             written=product.repeats * product.written,
             instruction=product.instruction,

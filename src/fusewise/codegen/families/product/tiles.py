@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from fusewise.codegen.cost import finish_cycles, line_cycles, slim_cycles, step_cycles
+from fusewise.codegen.cost import finish_cycles, line_cycles, matrix_cycles, slim_cycles, step_cycles
 from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
@@ -89,7 +89,9 @@ def favourite_tiles(
         vectors, bits = -(-product.columns // each), each * element_bits
         crossing = product.row_extent is not None and (product.row_extent % r != 0 or product.rows % r != 0)
         is_whole = r in figures.near_rows and product.rows % r == 0 and not crossing
-        if is_near and is_whole and is_slim(target, tile):
+        if tile.instruction.matrix is not None:
+            step = matrix_cycles(tile)
+        elif is_near and is_whole and is_slim(target, tile):
             step = slim_cycles(target, r * v, bits)
         else:
             tight = _is_tight(target, tile)
@@ -133,12 +135,14 @@ def _registers(instructions: InstructionSet, instruction: Instruction, r: int, v
     """Vector registers of a tile: accumulators, a step's columns, a broadcast, and what products take on their way to be added.
     One row takes its columns from memory."""
     sums = r // instruction.rows * v * instruction.registers(instructions, lanes)
+    if instruction.matrix is not None:
+        return sums + r // instruction.rows + 1
     return (sums + 2 if r == 1 else sums + v + 1) + instruction.in_flight(instructions)
 
 
 def _fitting(instructions: InstructionSet, instruction: Instruction, lanes: int) -> Iterator[tuple[int, int]]:
     """Tiles that fit the registers."""
-    for r in range(instruction.rows, instructions.registers, instruction.rows):
+    for r in range(instruction.rows, instruction.rows * instructions.registers, instruction.rows):
         for v in range(1, instructions.registers):
             if _registers(instructions, instruction, r, v, lanes) > instructions.registers:
                 break
