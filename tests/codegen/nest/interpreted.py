@@ -8,7 +8,8 @@ import numpy as np
 from tests.codegen.ways import program_of
 
 from fusewise.codegen.kernel import Implementation
-from fusewise.codegen.nest.interpret import Address, Memory, TooLong, interpret
+from fusewise.codegen.nest.interpret import TooLong, interpret
+from fusewise.codegen.nest.memory import Address, Memory
 from fusewise.codegen.target import InstructionSet
 
 __all__ = ["agrees", "interpreted"]

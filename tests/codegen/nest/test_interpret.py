@@ -15,7 +15,8 @@ from tests.codegen.subjects import groups_of, tasks_of, ways_of_all_kernels
 from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS, candidates
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.nest.build import Module
-from fusewise.codegen.nest.interpret import OutOfBounds, TooLong, interpret
+from fusewise.codegen.nest.interpret import TooLong, interpret
+from fusewise.codegen.nest.memory import OutOfBounds
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BFLOAT16, INT8, INT64, UINT8
 from fusewise.lower.task import RefusalReason, Task

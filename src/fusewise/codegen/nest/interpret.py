@@ -7,66 +7,34 @@ what they mean (`tile.Accumulate`, the task's expressions), not from how code is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.interpret_tile import accumulate_tiles, accumulated
+from fusewise.codegen.nest.memory import Address, Memory, read, write
 from fusewise.codegen.nest.opcodes import (
     INTRINSICS,
-    bits_of,
     constant,
     converted,
-    from_bits,
     numpy_type,
     operation,
     saturated,
     signed,
 )
 from fusewise.codegen.nest.spelling import element_bytes
-from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, Reduction, ReductionLoop, Tile, WithTiles
+from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, WithTiles
 from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Stage, StoreAccumulator, Value, When
-from fusewise.codegen.nest.types import memory_type
-from fusewise.ir.dtypes import DType
 from fusewise.lower.task import ACC, Operand, Store
 from fusewise.ops.expr import Expr, binary, const, index, substitute, substitute_indices, walk
 from fusewise.ops.interpret import evaluate_expression
 
-__all__ = ["Address", "Memory", "OutOfBounds", "TooLong", "interpret"]
-
-
-class OutOfBounds(AssertionError):
-    """An access outside its memory."""
+__all__ = ["TooLong", "interpret"]
 
 
 class TooLong(AssertionError):
     """More operations than were allowed."""
-
-
-class Memory(NamedTuple):
-    """Bytes with a name."""
-
-    name: str
-    data: np.ndarray
-
-
-class Address(NamedTuple):
-    """A place in a memory, in bytes."""
-
-    memory: Memory
-    offset: int
-
-    def bytes(self, count: int) -> np.ndarray:
-        """So many bytes from here on."""
-        if self.offset < 0 or self.offset + count > self.memory.data.size:
-            where = f"bytes {self.offset} to {self.offset + count} of {self.memory.data.size}"
-            raise OutOfBounds(f"{where} of {self.memory.name!r} are asked for")
-        return self.memory.data[self.offset : self.offset + count]
-
-    def after(self, count: int) -> Address:
-        """The place so many bytes on."""
-        return Address(self.memory, self.offset + count)
 
 
 def interpret(module: Module, name: str, arguments: Sequence[Any], most: int | None = None) -> Any:
@@ -118,6 +86,9 @@ class _Frame:
         self.run = run
         self.known = known
 
+    def spend(self, operations: int) -> None:
+        self.run.spend(operations)
+
     def of(self, value: Int) -> Any:
         if isinstance(value, int):
             return value
@@ -130,7 +101,7 @@ class _Frame:
 
     def block(self, nodes: Block) -> Any:
         """Run nodes; what the function gives back, if it does there."""
-        self.run.spend(len(nodes))
+        self.spend(len(nodes))
         for node in nodes:
             if isinstance(node, Operation):
                 if node.opcode == "ret":
@@ -163,9 +134,9 @@ class _Frame:
                 self.block(node.body)
                 tag[0] = unit
         elif isinstance(node, Accumulate):
-            self.name(node.results, _accumulated(self, node))
+            self.name(node.results, accumulated(self, node))
         elif isinstance(node, AccumulateTiles):
-            _accumulate_tiles(self, node)
+            accumulate_tiles(self, node)
         elif isinstance(node, WithTiles):
             self.block(node.body)
         else:
@@ -185,28 +156,6 @@ class _Frame:
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
-def _read(pointer: Address, kind: Value) -> Any:
-    """A value of a type from memory."""
-    element, lanes = kind.element, kind.lanes
-    data = pointer.bytes(lanes * element_bytes(element))
-    if element == "ptr":
-        raise OutOfBounds(f"an address is read from {pointer.memory.name!r}")
-    if element.startswith("i") and element != "i1" and not kind.type.startswith("<"):
-        return from_bits(data.tobytes(), kind)
-    found = np.frombuffer(data.tobytes(), np.uint8 if element == "i1" else numpy_type(element))
-    if kind.type.startswith("<"):
-        return found.astype(bool) if element == "i1" else found.copy()
-    return bool(found[0]) if element == "i1" else found[0]
-
-
-def _write(pointer: Address, value: Any, kind: Value) -> None:
-    if isinstance(value, int):
-        data = np.frombuffer(bits_of(value, kind.element), np.uint8)
-    else:
-        data = np.asarray(value, numpy_type(kind.element)).reshape(-1).view(np.uint8)
-    pointer.bytes(data.nbytes)[:] = data
-
-
 def _lanes(pointer: Address, kind: Value) -> list[Address]:
     size = element_bytes(kind.element)
     return [pointer.after(k * size) for k in range(kind.lanes)]
@@ -214,12 +163,12 @@ def _lanes(pointer: Address, kind: Value) -> list[Address]:
 
 def _load(frame: _Frame, node: Operation) -> Any:
     assert node.result is not None
-    return _read(frame.of(node.operands[0]), node.result)
+    return read(frame.of(node.operands[0]), node.result)
 
 
 def _store(frame: _Frame, node: Operation) -> None:
     value, pointer = node.operands
-    _write(frame.of(pointer), frame.of(value), value)
+    write(frame.of(pointer), frame.of(value), value)
 
 
 def _masked_load(frame: _Frame, node: Operation) -> Any:
@@ -228,7 +177,7 @@ def _masked_load(frame: _Frame, node: Operation) -> Any:
     found, one = np.array(other), Value("", node.result.element)
     for k, place in enumerate(_lanes(pointer, node.result)):
         if mask[k]:
-            found[k] = _read(place, one)
+            found[k] = read(place, one)
     return found
 
 
@@ -237,7 +186,7 @@ def _masked_store(frame: _Frame, node: Operation) -> None:
     kind, one = node.operands[0], Value("", node.operands[0].element)
     for k, place in enumerate(_lanes(pointer, kind)):
         if mask[k]:
-            _write(place, value[k], one)
+            write(place, value[k], one)
 
 
 def _copy(frame: _Frame, node: Operation) -> None:
@@ -350,115 +299,6 @@ _OPERATIONS: Mapping[str, Callable[[_Frame, Operation], Any]] = {
     "same": lambda frame, node: frame.of(node.operands[0]),
     **dict.fromkeys("sitofp uitofp fptosi fptoui sext zext trunc fpext fptrunc bitcast".split(), _converted),
 }
-
-
-# --- the reduction of a register tile ---------------------------------------------------------------------------------
-
-
-def _accumulated(frame: _Frame, node: Accumulate) -> list[np.ndarray]:
-    """The accumulators from what they mean: sums of products, in the wider type, over all positions of the loops."""
-    tile, reduction = node.tile, node.reduction
-    starts = np.stack([np.atleast_1d(frame.of(one)) for one in node.start])
-    if reduction.meanwhile is not None:
-        for part in range(reduction.meanwhile.parts):
-            frame.known[reduction.meanwhile.index.text] = part
-            frame.block(reduction.meanwhile.body)
-        if not frame.of(reduction.meanwhile.reduces):
-            return list(starts)
-    wide = np.int64 if tile.instruction.is_exact else np.float64
-    total = starts.astype(wide).reshape(tile.rows, tile.vectors, tile.lanes)
-    positions = _positions(frame, reduction.levels)
-    frame.run.spend(20 * len(positions))
-    for at, position in positions:
-        left = _left(frame, tile, reduction, at)  # [rows, lanes, terms]
-        right = _right(frame, tile, reduction, position)  # [vectors, lanes, terms]
-        total += np.einsum("rlt,vlt->rvl", left.astype(wide), right.astype(wide))
-    kind = numpy_type(tile.element)
-    found = total.reshape(-1, tile.lanes).astype(kind)
-    return list(found if tile.lanes > 1 else found[:, 0])
-
-
-def _accumulate_tiles(frame: _Frame, node: AccumulateTiles) -> None:
-    """The same of tiles, all products of the parts of both operands."""
-    tile, instruction, form = node.tile, node.tile.instruction, node.tile.instruction.matrix
-    assert form is not None
-    kind, wide = Value("", tile.kind), np.int64 if instruction.is_exact else np.float64
-    places = [
-        frame.of(node.sums).after(k * tile.lanes * element_bytes(tile.element)) for k in range(tile.rows * tile.vectors)
-    ]
-    sums = np.stack([_read(place, kind) for place in places]).astype(wide).reshape(tile.rows, -1, tile.lanes)
-    pitch, lane = frame.of(node.left_pitch), instruction.lane.itemsize
-    positions = _positions(frame, node.levels)[:: instruction.steps]
-    frame.run.spend(20 * len(positions) * instruction.steps)
-
-    def terms(pointer: Address, lanes: int, dtype: DType) -> np.ndarray:
-        return np.frombuffer(pointer.bytes(lanes * lane).tobytes(), dtype.numpy).reshape(lanes, -1).astype(wide)
-
-    for at, position in positions:
-        for left_part, right_part in form.products:
-            rows = [
-                frame.of(node.left).after((r * pitch + at + left_part * form.steps) * lane) for r in range(tile.rows)
-            ]
-            first = position + right_part * form.steps
-            steps = [frame.of(node.right).after((first + s) * node.right_pitch * lane) for s in range(form.steps)]
-            left = np.stack([terms(row, form.steps, instruction.left) for row in rows])
-            right = np.stack([terms(step, tile.width, instruction.right) for step in steps])
-            sums += np.einsum("rst,slt->rl", left, right).reshape(sums.shape)
-    for place, found in zip(places, sums.reshape(-1, tile.lanes).astype(numpy_type(tile.element)), strict=True):
-        _write(place, found, kind)
-
-
-def _positions(frame: _Frame, levels: Sequence[ReductionLoop]) -> list[tuple[int, int]]:
-    """Of every step, where it is in the left operand's rows and which step of the panel it is."""
-    ranges = [range(frame.of(one.low), one.extent if one.high is None else frame.of(one.high)) for one in levels]
-    found = []
-    for indices in product(*ranges):
-        at = position = 0
-        for k, level in zip(indices, levels, strict=True):
-            at, position = at + k * level.stride, position * level.extent + k
-        found.append((at, position))
-    return found
-
-
-def _terms(tile: Tile, data: np.ndarray, dtype: DType) -> np.ndarray:
-    """Elements as the numbers that the instruction multiplies, a lane's terms last."""
-    numbers = data.view(np.uint8).view(dtype.numpy)
-    return numbers.reshape(*data.shape, tile.instruction.terms)
-
-
-def _element(frame: _Frame, pointer: Address, at: int, dtype: DType) -> np.ndarray:
-    size = numpy_type(memory_type(dtype)).itemsize
-    return np.frombuffer(pointer.after(at * size).bytes(size).tobytes(), numpy_type(memory_type(dtype)))
-
-
-def _left(frame: _Frame, tile: Tile, reduction: Reduction, at: int) -> np.ndarray:
-    """What each row gives to each lane at a step: of groups side by side, lanes have channels of their own."""
-    per, group = tile.lanes // reduction.together, reduction.levels[-1].extent
-    offsets = [at + lane // per * group for lane in range(tile.lanes)] if reduction.together > 1 else [at] * tile.lanes
-    rows = []
-    for row in reduction.rows:
-        lanes = [_element(frame, frame.of(row), offset, reduction.dtype) for offset in dict.fromkeys(offsets)]
-        where = {offset: k for k, offset in enumerate(dict.fromkeys(offsets))}
-        rows.append(np.concatenate(lanes)[[where[offset] for offset in offsets]])
-    data = np.stack(rows)
-    own = tile.instruction.left if tile.instruction.terms > 1 else reduction.dtype
-    return _terms(tile, data, own)
-
-
-def _right(frame: _Frame, tile: Tile, reduction: Reduction, position: int) -> np.ndarray:
-    panel = reduction.panel
-    element = tile.element if panel.dtype is None else memory_type(panel.dtype)
-    kind = Value("", f"<{tile.lanes} x {element}>")
-    step = position * panel.pitch * element_bytes(element)
-    found = np.stack([_read(frame.of(column).after(step), kind) for column in panel.columns])
-    if panel.minus is not None:
-        for v in range(tile.vectors):
-            there = step + v * tile.lanes * element_bytes(element)
-            found[v] -= _read(frame.of(panel.minus.other).after(there), kind)
-            _write(frame.of(panel.minus.made).after(there), found[v], kind)
-    if tile.instruction.terms > 1:
-        return _terms(tile, found, tile.instruction.right)
-    return found[..., None] if panel.dtype is None else _terms(tile, found, panel.dtype)
 
 
 # --- the stores of a task ---------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ into blocks whose left operand stays in the second cache level while the panels 
     for block:  prepare the left operand (a convolution copies its padded input rows)
       for panel:  for tile:  reduce in registers, run the stores
 
-A reduction whose panels are too long for the caches is done in chunks, all of the above for one chunk after the other, with the
-sums of all tiles in memory in between.
+A reduction whose panels are too long for the caches is done in chunks, with the sums of all tiles in memory in between.
 
 Work is dealt out as tiles in that order, or of every block as (panel, tile) pairs, so that with equal shares no worker waits longer
 than one tile takes. A panel is fetched from memory while the one before it is worked on (`product.prefetch`).
