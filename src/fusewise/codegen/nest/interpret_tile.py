@@ -16,10 +16,10 @@ from fusewise.codegen.nest.tree import Block, Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.ir.dtypes import DType
 
-__all__ = ["Frame", "accumulate_tiles", "accumulated"]
+__all__ = ["CallFrame", "accumulate_tiles", "accumulated"]
 
 
-class Frame(Protocol):
+class CallFrame(Protocol):
     """The call that a reduction is part of: what names are in it, blocks run in it, and operations counted."""
 
     known: dict[str, Any]
@@ -31,7 +31,7 @@ class Frame(Protocol):
     def spend(self, operations: int) -> None: ...
 
 
-def accumulated(frame: Frame, node: Accumulate) -> list[np.ndarray]:
+def accumulated(frame: CallFrame, node: Accumulate) -> list[np.ndarray]:
     """The accumulators from what they mean: sums of products, in the wider type, over all positions of the loops."""
     tile, reduction = node.tile, node.reduction
     starts = np.stack([np.atleast_1d(frame.of(one)) for one in node.start])
@@ -54,7 +54,7 @@ def accumulated(frame: Frame, node: Accumulate) -> list[np.ndarray]:
     return list(found if tile.lanes > 1 else found[:, 0])
 
 
-def accumulate_tiles(frame: Frame, node: AccumulateTiles) -> None:
+def accumulate_tiles(frame: CallFrame, node: AccumulateTiles) -> None:
     """The same of tiles, all products of the parts of both operands."""
     tile, instruction, form = node.tile, node.tile.instruction, node.tile.instruction.matrix
     assert form is not None
@@ -84,7 +84,7 @@ def accumulate_tiles(frame: Frame, node: AccumulateTiles) -> None:
         write(place, found, kind)
 
 
-def _positions(frame: Frame, levels: Sequence[ReductionLoop]) -> list[tuple[int, int]]:
+def _positions(frame: CallFrame, levels: Sequence[ReductionLoop]) -> list[tuple[int, int]]:
     """Of every step, where it is in the left operand's rows and which step of the panel it is."""
     ranges = [range(frame.of(one.low), one.extent if one.high is None else frame.of(one.high)) for one in levels]
     found = []
@@ -102,12 +102,12 @@ def _terms(tile: Tile, data: np.ndarray, dtype: DType) -> np.ndarray:
     return numbers.reshape(*data.shape, tile.instruction.terms)
 
 
-def _element(frame: Frame, pointer: Address, at: int, dtype: DType) -> np.ndarray:
+def _element(frame: CallFrame, pointer: Address, at: int, dtype: DType) -> np.ndarray:
     size = numpy_type(memory_type(dtype)).itemsize
     return np.frombuffer(pointer.after(at * size).bytes(size).tobytes(), numpy_type(memory_type(dtype)))
 
 
-def _left(frame: Frame, tile: Tile, reduction: Reduction, at: int) -> np.ndarray:
+def _left(frame: CallFrame, tile: Tile, reduction: Reduction, at: int) -> np.ndarray:
     """What each row gives to each lane at a step: of groups side by side, lanes have channels of their own."""
     per, group = tile.lanes // reduction.together, reduction.levels[-1].extent
     offsets = [at + lane // per * group for lane in range(tile.lanes)] if reduction.together > 1 else [at] * tile.lanes
@@ -121,7 +121,7 @@ def _left(frame: Frame, tile: Tile, reduction: Reduction, at: int) -> np.ndarray
     return _terms(tile, data, own)
 
 
-def _right(frame: Frame, tile: Tile, reduction: Reduction, position: int) -> np.ndarray:
+def _right(frame: CallFrame, tile: Tile, reduction: Reduction, position: int) -> np.ndarray:
     panel = reduction.panel
     element = tile.element if panel.dtype is None else memory_type(panel.dtype)
     kind = Value("", f"<{tile.lanes} x {element}>")
