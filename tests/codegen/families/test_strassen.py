@@ -1,4 +1,5 @@
-"""Strassen's algorithm: its tables, random products and 1x1 convolutions against NumPy and PyTorch, and when it is chosen."""
+"""Strassen's algorithm: its tables, random products and 1x1 convolutions against NumPy and PyTorch, some of any size, and when it
+is chosen."""
 
 from __future__ import annotations
 
@@ -14,11 +15,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.codegen.families.test_convolution import check as check_convolution
 from tests.codegen.families.test_convolution import convolution, correlate
+from tests.codegen.families.test_convolution_free import SIZES, SYMBOLS, free_convolution
+from tests.codegen.families.test_convolution_free import check as check_free
 from tests.codegen.families.test_product import FEW, check, numbers, product
+from tests.codegen.free import versions_of
 from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 from tests.machines import runnable
 
 from fusewise.codegen.candidates import PRODUCTS
+from fusewise.codegen.families.convolution.direct import DIRECT
 from fusewise.codegen.families.strassen import plan as strassen_plan
 from fusewise.codegen.families.strassen.form import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extend
 from fusewise.codegen.families.strassen.kernel import STRASSEN, STRASSEN_CONV
@@ -232,6 +237,28 @@ def test_what_is_fused_in_front_is_computed_on_the_way_in(
     task = convolution("Conv", x, w, (1, 96, *pixels), attributes, epilogue="residual", prologue=prologue)
     assert refusal(STRASSEN_CONV, task, target) is None
     check_convolution(run_kernel, (STRASSEN_CONV,), target, "Conv", x, w, attributes, correlate(attributes), **options)
+
+
+FREE = {
+    "plain": {"channels": (64, 64), "kernel": (1, 1)},
+    "apart": {"channels": (32, 64), "kernel": (1, 1), "strides": (2, 2), "epilogue": "residual"},
+    "computed": {"channels": (32, 64), "kernel": (1, 1), "prologue": "relu", "epilogue": "swish"},
+}
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("name", FREE)
+def test_halves_for_every_size(target: Target, name: str, workers: int) -> None:
+    case = FREE[name]
+    task = free_convolution(case)
+    versions = versions_of((STRASSEN_CONV, DIRECT), task, SYMBOLS, replace(target, workers=workers), workers)
+    halved = 0
+    for sizes in SIZES:
+        names = check_free(versions, case, sizes)
+        assert names, f"no version is for {sizes}"
+        halved += STRASSEN_CONV.name in names
+    assert halved > 2
 
 
 def pointwise(inputs: int, outputs: int, side: int, prologue: str) -> Task:
