@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -30,6 +31,13 @@ def pytest_configure(config):
         cache = tempfile.TemporaryDirectory(prefix="fusewise-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["FUSEWISE_CACHE_DIR"] = cache.name
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: garbage is looked for in what tests make, and less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_report_header(config):

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.codegen.nest.interpreted import agrees
-from tests.codegen.ways import scheduled, text_of, way
+from tests.codegen.ways import program_of, scheduled, way
 from tests.guarded import Guarded, guarded, within
 from tests.machines import runnable
 
 from fusewise.codegen.kernel import Argument, Implementation, Kernel
 from fusewise.codegen.llvm.checked import checked
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.steps.extents import extents_of
 from fusewise.codegen.steps.overwrite import overwritable
 from fusewise.codegen.target import LINE_BYTES, Target
@@ -97,7 +98,8 @@ def run(
     """Compile a way to run a task and call it once per worker, one after the other; again piece by piece, and where it may with its
     result on top of what it adds, which all must be the same. All that it is given lies between guard pages: flush with the one
     behind the first time, with the one before the second. It is also interpreted: without `most`, unless it is long."""
-    task, text, arguments = way.task, text_of(way, target.instructions, "kernel"), way.arguments
+    task, module, arguments = way.task, program_of(way, target.instructions, "kernel"), way.arguments
+    text = llvm_text(module, target.instructions)
     names = {operand.name: "" for operand in task.operands}
     extents = extents_of(task, names, arguments, workers) if host_target().sanitize else ()
     text = checked(text, "kernel") if extents else text
@@ -110,7 +112,7 @@ def run(
     loaded.call(copies, in_pieces(workers), "before")
     for name, array in arrays.items():
         assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
-    agrees(way, target.instructions, before, arrays, workers, most)
+    agrees(way, module, before, arrays, workers, most)
     for read in overwritable(task) if way.writes_once else ():
         written = task.stores[0].operand
         for shares, flush in ((at_once(workers), "behind"), (in_pieces(workers), "before")):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from tests.codegen.ways import program_of
 
 from fusewise.codegen.kernel import Implementation
+from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.interpret import TooLong, interpret
 from fusewise.codegen.nest.memory import Address, Memory
-from fusewise.codegen.target import InstructionSet
 
 __all__ = ["agrees", "interpreted"]
 
@@ -20,14 +19,13 @@ MOST = 20_000
 
 def interpreted(
     way: Implementation,
-    instructions: InstructionSet,
+    module: Module,
     given: Mapping[str, np.ndarray],
     workers: int = 1,
     most: int = MOST,
 ) -> None:
-    """Run the body of a kernel on arrays by the names of its arguments, each worker's share after the other; constants are packed
-    already. Working memory begins with other numbers than zero."""
-    module = program_of(way, instructions, "kernel")
+    """Run the body of a kernel that is called `kernel` on arrays by the names of its arguments, each worker's share after the
+    other; constants are packed already. Working memory begins with other numbers than zero."""
     pointers = []
     for argument in way.arguments:
         array = given.get(argument.name)
@@ -43,7 +41,7 @@ def interpreted(
 
 def agrees(
     way: Implementation,
-    instructions: InstructionSet,
+    module: Module,
     before: Mapping[str, np.ndarray],
     after: Mapping[str, np.ndarray],
     workers: int,
@@ -55,7 +53,7 @@ def agrees(
     if most is None and way.kernel.name == "any-nest" and int(way.task.digest, 16) % 4:
         return
     try:
-        interpreted(way, instructions, before, workers, MOST if most is None else most)
+        interpreted(way, module, before, workers, MOST if most is None else most)
     except TooLong:
         if most is not None:
             raise
