@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 
 from fusewise.codegen.candidates import PRODUCTS
-from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.matrix import MatrixSchedule
+from fusewise.codegen.families.product.places import column_at
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, prefetched
 from fusewise.codegen.families.product.shape import MatrixProduct
 from fusewise.codegen.kernel import Kernel

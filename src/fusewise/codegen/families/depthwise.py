@@ -25,7 +25,7 @@ from fusewise.codegen.families.convolution.shape import (
     integer_convolution_of,
 )
 from fusewise.codegen.families.convolution.strip import existing_taps
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, written

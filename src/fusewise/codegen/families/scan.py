@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.families.generic.any_nest import is_below, run_of, supported
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.elements import Elements

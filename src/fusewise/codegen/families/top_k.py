@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.families.generic.any_nest import is_below, run_of, unsupported
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, sort_keys

@@ -26,7 +26,7 @@ from fusewise.codegen.families.attention.panels import pack_keys, pack_values
 from fusewise.codegen.families.attention.rows import ScoreRows, bends, exponentials, mask_columns, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, understand
 from fusewise.codegen.families.product.dealing import ceiling
-from fusewise.codegen.families.product.loops import column_at
+from fusewise.codegen.families.product.places import column_at
 from fusewise.codegen.families.product.plan import Product, RowAxis
 from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, too_few_rows, widths

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.families.product.loops import column_at
+from fusewise.codegen.families.product.places import column_at
 from fusewise.codegen.families.product.plan import Product
 from fusewise.codegen.llvm.square import transposed
 from fusewise.codegen.nest.build import Function

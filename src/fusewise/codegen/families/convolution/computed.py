@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, padded_row
 from fusewise.codegen.families.product.lanes import in_runs
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.nest.build import Function

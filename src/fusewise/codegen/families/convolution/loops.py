@@ -15,7 +15,8 @@ from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule
 from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, CopiedRows, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
-from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
+from fusewise.codegen.families.product.loops import Parts, Taps, emit_product
+from fusewise.codegen.families.product.places import Left, flat_index
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewise.codegen.families.convolution.plan import Direct, readers
-from fusewise.codegen.families.product.loops import Left, Taps, unravel
+from fusewise.codegen.families.product.loops import Taps
+from fusewise.codegen.families.product.places import Left, unravel
 from fusewise.codegen.llvm.accumulate import fetch
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import multiply_add

@@ -23,7 +23,7 @@ from fusewise.codegen.families.convolution.plan import (
     scheduled,
 )
 from fusewise.codegen.families.convolution.shape import Transposed, transposed_of
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.llvm.stores import Finish

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from fusewise.codegen.families.generic.pieces import straight_pieces
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.elements import Elements, unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written

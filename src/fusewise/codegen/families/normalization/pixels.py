@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from fusewise.codegen.families.generic.any_nest import unsupported
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements, unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written

@@ -19,7 +19,7 @@ from fusewise.codegen.families.generic.any_nest import (
     run_of,
     unsupported,
 )
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.elements import Elements, unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, operands_alone, written

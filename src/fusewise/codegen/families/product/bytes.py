@@ -17,7 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.cost import bound
-from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
+from fusewise.codegen.families.product.loops import Parts
+from fusewise.codegen.families.product.places import Left, row_pointers
 from fusewise.codegen.families.product.plan import Product, merged
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.byte_products import HEADER, bytes_of, stream

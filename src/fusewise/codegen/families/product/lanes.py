@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fusewise.codegen.families.product.loops import Left, column_at, flat_index, unravel
+from fusewise.codegen.families.product.places import Left, column_at, flat_index, unravel
 from fusewise.codegen.families.product.plan import Product
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.registers import splat

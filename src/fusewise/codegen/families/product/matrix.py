@@ -16,7 +16,8 @@ from itertools import islice
 import numpy as np
 
 from fusewise.codegen.families.product.lanes import LaneCopy
-from fusewise.codegen.families.product.loops import Left, Parts, emit_product, flat_index
+from fusewise.codegen.families.product.loops import Parts, emit_product
+from fusewise.codegen.families.product.places import Left, flat_index
 from fusewise.codegen.families.product.plan import (
     ProductSchedule,
     cycles_of,

@@ -11,8 +11,8 @@ from dataclasses import replace
 from fusewise.codegen.families.convolution.loops import direct_arguments, matrices, matrix_axes, weight_packing
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, directs_of
 from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
-from fusewise.codegen.families.product.loops import row_address
 from fusewise.codegen.families.product.matrix import packing
+from fusewise.codegen.families.product.places import row_address
 from fusewise.codegen.families.product.plan import ProductSchedule, RowAxis
 from fusewise.codegen.families.product.shape import MatrixProduct, understand
 from fusewise.codegen.families.strassen.loops import emit_strassen

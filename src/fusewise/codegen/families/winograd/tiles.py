@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fusewise.codegen.families.convolution.shape import Spatial
-from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.places import unravel
 from fusewise.codegen.families.winograd.transform import WinogradScheme
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
