@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import fusewise
-from fusewise.errors import InvalidData
+from fusewise.errors import InvalidData, ResourceLimit
 from fusewise.runtime import nested, round_table
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -35,7 +35,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(plan: Any, values: Any, ports: Any, lines: Any, count: int) -> Any:
         found = inner(plan, values, ports, lines, count)
-        made.extend([count] if found is not None else [])
+        made.extend([found.count] if found is not None else [])
         return found
 
     monkeypatch.setattr(round_table, "run_rounds", counted)
@@ -184,3 +184,138 @@ def test_what_is_wrong_with_data_in_a_later_round_is_told() -> None:
     with pytest.raises(InvalidData, match="20"):
         model.run(None, {"trips": np.array(21), **feeds})
     np.testing.assert_array_equal(model.run(None, {"trips": np.array(20), **feeds})[0], np.full(3, 20, np.float32))
+
+
+def _while(
+    condition: str, gathers: list[str], limit: bool = True, steps: tuple[onnx.NodeProto, ...] = ()
+) -> onnx.ModelProto:
+    """A state that bends, one that nobody reads, and a number, until the condition of this name is false, or after `trips`."""
+    nodes = [
+        helper.make_node("Mul", ["s", "w"], ["sw"]),
+        helper.make_node("Tanh", ["sw"], ["bent"]),
+        helper.make_node("Neg", ["bent"], ["last_next"]),
+        helper.make_node("Add", ["u", "one"], ["counted"]),
+        helper.make_node("Less", ["i", "stop"], ["by number"]),
+        helper.make_node("Cast", ["counted"], ["made"], to=INT64),
+        helper.make_node("LessOrEqual", ["made", "stop"], ["by state"]),
+        helper.make_node("And", ["c", "by state"], ["by both"]),
+        helper.make_node("Identity", ["c"], ["as before"]),
+        *steps,
+        helper.make_node("Identity", [condition], ["c2"]),
+        *(helper.make_node("Identity", [v], [f"all{k}"]) for k, v in enumerate(gathers)),
+    ]
+    inputs = [_value("i", INT64, []), _value("c", BOOL, []), _value("s"), _value("last"), _value("u", FLOAT, [])]
+    outputs = [_value("c2", BOOL, []), *(_value(v) for v in ("bent", "last_next")), _value("counted", FLOAT, [])]
+    outputs += [_value(f"all{k}", BOOL if v.startswith("by") else FLOAT) for k, v in enumerate(gathers)]
+    one = helper.make_tensor("one", FLOAT, [], [1.0])
+    body = helper.make_graph(nodes, "body", inputs, outputs, [one])
+    given_ = [
+        _value("stop", INT64, []),
+        *([_value("trips", INT64, [])] if limit else []),
+        _value("c0", BOOL, []),
+        *(_value(name, FLOAT, ["n", 3]) for name in ("s0", "last0")),
+        _value("u0", FLOAT, []),
+        _value("w", FLOAT, [3]),
+    ]
+    results = ["s_end", "last_end", "u_end", *(f"y{k}" for k in range(len(gathers)))]
+    return _model(
+        helper.make_node("Loop", ["trips" if limit else "", "c0", "s0", "last0", "u0"], results, body=body),
+        given_,
+        results,
+    )
+
+
+def _while_feeds(size: int, stop: int, trips: int | None) -> dict[str, Any]:
+    rng = np.random.default_rng(size)
+    floats = {name: rng.standard_normal((size, 3), dtype=np.float32) for name in ("s0", "last0")}
+    feeds = {"stop": np.array(stop), "c0": np.array(True), **floats, "u0": np.array(0, np.float32)}
+    return {**feeds, "w": np.full(3, 0.9, np.float32), **({} if trips is None else {"trips": np.array(trips)})}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    condition=st.sampled_from(("by number", "by state", "by both")),
+    gathers=st.lists(st.sampled_from(("bent", "s", "counted", "by state", "by both")), max_size=3),
+    trips=st.sampled_from((None, 0, 1, 2, 7, 33, 1 << 40)),
+    stops=st.lists(st.integers(-1, 8) | st.sampled_from((30, 31, 32, 33, 127, 128, 129)), min_size=2, max_size=4),
+    size=st.sampled_from((1, 2, 5)),
+    threads=st.integers(1, 2),
+)
+def test_a_condition_ends_rounds_anywhere(
+    condition: str, gathers: list[str], trips: int | None, stops: list[int], size: int, threads: int
+) -> None:
+    model = _while(condition, gathers, trips is not None)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    ours = fusewise.compile(model, cache=False, threads=threads)
+    for stop in stops:
+        feeds = _while_feeds(size, stop, trips)
+        for found, expected in zip(ours.run(None, feeds), session.run(None, feeds), strict=True):
+            if trips != 0:
+                assert found.shape == expected.shape
+                np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+            assert found.flags.writeable
+
+
+def test_no_round_is_made_where_the_condition_is_false_at_first(rounds: list[int]) -> None:
+    ours = fusewise.compile(_while("by state", ["bent"]), cache=False)
+    feeds = _while_feeds(2, 100, 200)
+    s, *_, bent = ours.run(None, feeds)
+    np.testing.assert_array_equal(s, bent[-1])
+    assert sum(rounds) > 90
+    rounds.clear()
+    s, *_, bent = ours.run(None, {**feeds, "c0": np.array(False)})
+    np.testing.assert_array_equal(s, feeds["s0"])
+    assert (len(bent), rounds) == (0, [])
+
+
+@pytest.mark.parametrize("limit", [False, True])
+def test_rounds_until_a_condition_take_few_calls(
+    limit: bool, rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = fusewise.compile(_while("by number", ["bent"], limit), cache=False)
+    feeds = _while_feeds(2, 3000, 1 << 40 if limit else None)
+    calls = []
+    for _ in range(2):
+        rounds.clear()
+        assert len(ours.run(None, feeds)[3]) == 3001
+        calls.append(len(rounds))
+    assert (sum(rounds), calls[1]) == (3001, 5)  # 32, 96, 384, 1536, and the rest
+    rounds.clear()
+    monkeypatch.setattr(round_table, "_MOST_BYTES", 100 * 24)  # bent has 24 bytes
+    assert len(ours.run(None, feeds)[3]) == 3001
+    assert max(rounds) == 100
+    monkeypatch.setattr(round_table, "_MOST_BYTES", 24)
+    rounds.clear()
+    assert len(ours.run(None, feeds)[3]) == 3001
+    assert rounds == []
+
+
+def test_a_condition_that_stays_true_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = fusewise.compile(_while("by both", ["bent"], limit=False), cache=False)
+    for _ in range(2):
+        ours.run(None, _while_feeds(2, 100, None))
+    monkeypatch.setattr("fusewise.runtime.control.MOST_ROUNDS", 500)
+    monkeypatch.setattr("fusewise.ops.allowed.MOST_ROUNDS", 500)
+    assert len(ours.run(None, _while_feeds(2, 499, None))[3]) == 500
+    with pytest.raises(ResourceLimit, match="more than 500 rounds"):
+        ours.run(None, _while_feeds(2, 500, None))
+    assert len(ours.run(None, _while_feeds(2, 499, None))[3]) == 500
+
+
+def test_a_condition_ends_rounds_before_one_that_is_wrong() -> None:
+    wrong = (
+        helper.make_node("Gather", ["w", "place"], ["element"]),
+        helper.make_node("Less", ["element", "limit"], ["by element"]),
+        helper.make_node("And", ["by element", "by number"], ["both"]),
+    )
+    model = _while("both", ["bent"], limit=False, steps=wrong)
+    body = model.graph.node[0].attribute[0].g
+    body.node.insert(9, helper.make_node("Min", ["i", "four"], ["place"]))
+    body.initializer.append(helper.make_tensor("four", INT64, [], [4]))
+    body.initializer.append(helper.make_tensor("limit", FLOAT, [], [5.0]))
+    ours = fusewise.compile(model, cache=False)
+    for stop in (2, 2, 1):
+        assert len(ours.run(None, _while_feeds(2, stop, None))[3]) == stop + 1
+    with pytest.raises(InvalidData, match="3"):
+        ours.run(None, _while_feeds(2, 3, None))
+    assert len(ours.run(None, _while_feeds(2, 2, None))[3]) == 3

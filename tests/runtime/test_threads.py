@@ -14,7 +14,7 @@ import pytest
 from fusewise.errors import UsageError
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
-from fusewise.runtime.threads import CallRow, Pool, shared_pool, step_table
+from fusewise.runtime.threads import CallRow, EndRow, Pool, shared_pool, step_table
 
 # `count` adds one to a shared counter; `follow` writes one more than its neighbour's cell to its own cell of another array, so
 # that after n steps every cell is n only if nobody ever read a cell before the barrier let it; `nothing` returns. `mark` adds one
@@ -145,6 +145,49 @@ def test_others_take_the_pieces_of_a_slow_worker(kernels):
     assert (own[:40] == 1).all(), "what a worker begins with is its own"
     assert (own[40:] == 2).any(), "nobody took what the slow worker had not begun"
     assert (other == 2).all()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_walk_ends_where_a_byte_is_zero(kernels, workers, timed):
+    counter, going = np.zeros(1, np.int64), np.ones(5, np.uint8)
+    arguments = np.array([counter.ctypes.data], np.int64)
+    call = CallRow(kernels["count"], arguments.ctypes.data, True)
+    table = step_table([row for k in range(5) for row in (call, EndRow(going.ctypes.data + k))])
+    expected = 0
+    with closing(Pool()) as pool:
+        for launch in range(300):
+            going[:] = 1 + launch % 2
+            going[launch % 7 : 5] = 0 if launch % 3 else 1
+            clock = np.zeros((table.count, workers, 2), np.int64) if timed else None
+            pool.run(table, workers, clock)
+            calls = min(int((going == 0).argmax()) + 1 if not going.all() else 5, 5)
+            expected += calls * workers
+            assert counter[0] == expected
+            if clock is not None:
+                assert clock[: 2 * calls : 2].all()
+                assert not clock[1::2].any()
+                assert not clock[2 * calls :].any()
+
+
+@pytest.mark.parametrize("workers", [2, 3, 7])
+def test_pieces_between_ends_are_done_once(kernels, workers):
+    """However many calls in pieces were made since the last one."""
+    cells, _keep, plain = marking(kernels, workers, 16, 6)
+    going = np.ones(6, np.uint8)
+    calls = [CallRow(f, a, True, pieces=int(flag) >> 32) for f, a, flag, _ in plain.words.tolist()]
+    table = step_table(
+        [row for k, call in enumerate(calls) for row in (call, *[EndRow(going.ctypes.data + k)] * (1 + k % 2))]
+    )
+    done = np.zeros(6, np.int64)
+    with closing(Pool()) as pool:
+        for launch in range(300):
+            going[:] = 1
+            going[launch % 6] = 0
+            pool.run(table, workers)
+            done[: launch % 6 + 1] += 1
+            for found, times in zip(cells, done, strict=True):
+                assert (found[:, 0] == times).all()
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])

@@ -34,7 +34,7 @@ from fusewise.runtime.signing import SIGNATURE_BYTES
 __all__ = ["Container", "understood", "write"]
 
 _MAGIC = b"fusewise artefact\n"
-_FORMAT = 6
+_FORMAT = 7
 _PAGE_BYTES = 4096
 _CHECKSUM_BYTES = 4
 _STRETCH_BYTES = 4 * 1024 * 1024

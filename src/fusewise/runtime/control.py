@@ -15,7 +15,7 @@ from fusewise.ops.allowed import MOST_ROUNDS, check_held, check_rounds
 from fusewise.ops.plain.row import Evaluator
 from fusewise.records import record
 from fusewise.runtime.nested import Nested
-from fusewise.runtime.rounds import RoundPorts, loop_rounds, rounds_of, scan_rounds
+from fusewise.runtime.rounds import RoundPorts, Rounds, loop_rounds, rounds_of, scan_rounds
 
 __all__ = ["control_evaluator"]
 
@@ -37,7 +37,7 @@ class _Body:
 
     def run_rounds(
         self, own: Sequence[Any], outer: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+    ) -> Rounds | None:
         """Some of `count` rounds in one call, see `Nested.run_rounds`."""
         values = [*own, *[outer[place] for place in self.captured]]
         return self.nested.run_rounds(values, ports, lines, count) if count > 1 else None
@@ -95,6 +95,51 @@ def _if(node: Node, bodies: dict[str, _Body]) -> Run:
     return run
 
 
+_FIRST_ROUNDS, _MORE_ROUNDS = 32, 3
+"""Rounds that are made ready at first where a condition may end them at any time, and then for each that there was."""
+
+
+class _Progress:
+    """Rounds made so far: their `count`, and `scanned`, what is gathered of them; `steady`: what a round holds has not changed,
+    as it does where something grows."""
+
+    def __init__(self, what: str, kinds: Sequence[Any]) -> None:
+        self._what, self._kinds = what, kinds
+        self.scanned: list[list[Any]] = [[] for _ in kinds]
+        self.count = self._gathered = self._held = self._each = 0
+        self._size, self.steady, self._try_at = -1, False, 0
+
+    @property
+    def may_be_one_call(self) -> bool:
+        """Is it worth looking for native code for what follows? Where there was none it is looked for less and less often."""
+        return (self.steady or not self.count) and self.count >= self._try_at
+
+    def had_no_call(self) -> None:
+        """There was none."""
+        self._try_at = 2 * max(1, self.count)
+
+    def check_rest(self, rounds: int) -> None:
+        """Refuse so many more rounds that are known to come, if they would gather too much."""
+        if self.steady:
+            check_held(self._what, self._gathered + self._held + self._each * rounds)
+
+    def add(self, values: Sequence[Any], results: Sequence[Any], rounds: int, *, is_one: bool) -> None:
+        """What some rounds have given: what is carried, and what is gathered, along a new first axis unless it `is_one`."""
+        for found, value in zip(self.scanned, results, strict=True):
+            found.append(np.asarray(value)[None] if is_one else value)
+        self._held, more = _nbytes(values), _nbytes(results)
+        self._each = more // rounds
+        size = self._held + self._each
+        self._size, self.steady = size, size == self._size or not is_one
+        self.count, self._gathered = self.count + rounds, self._gathered + more
+        check_rounds(self._what, self.count)
+        check_held(self._what, self._gathered + self._held)
+
+    def joined(self) -> list[np.ndarray]:
+        """All that is gathered."""
+        return list(map(_joined, self.scanned, self._kinds))
+
+
 def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
     body = bodies["body"]
     carried = body.count - 2
@@ -104,41 +149,35 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
     most = rounds_of(body.graph) if endless else 1
     several = body.of(loop_rounds(body.graph, carried)) if most > 1 else None
     states = tuple((2 + k, 1 + k) for k in range(carried))
-    ports = RoundPorts(0, states, (), tuple(range(1 + carried, len(body.graph.outputs))))
+    gathered = tuple(range(1 + carried, len(body.graph.outputs)))
+    ports = RoundPorts(0, states, (), gathered, None if endless else (1, 0))
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
         trips, condition, *values = operands
         values += [None] * (carried - len(values))
         going = np.array(True) if condition is None else np.asarray(condition).reshape(())
-        limit = None if trips is None else int(trips.reshape(-1)[0])
-        if (limit is None or limit > MOST_ROUNDS) and bool(going) and endless:
-            check_rounds(what, MOST_ROUNDS + 1)
-        scanned: list[list[Any]] = [[] for _ in kinds]
-        count = gathered = held = each = 0
-        size, steady = -1, False  # bytes of a round, and whether they stay the same: what grows is looked at every time
-        while bool(going) and (limit is None or count < limit):
-            if endless and steady and limit is not None:
-                check_held(what, gathered + held + each * (limit - count))
-                own = np.array(count, np.int64), going, *values
-                found = body.run_rounds(own, outer, ports, (), limit - count)
+        limit = MOST_ROUNDS + 1 if trips is None else min(int(trips.reshape(-1)[0]), MOST_ROUNDS + 1)
+        if bool(going) and endless:
+            check_rounds(what, limit)
+        done = _Progress(what, kinds)
+        while bool(going) and done.count < limit:
+            own, rest = (np.array(done.count, np.int64), going, *values), limit - done.count
+            if endless:
+                done.check_rest(rest)
+            if done.may_be_one_call:
+                found = body.run_rounds(
+                    own, outer, ports, (), rest if endless else min(rest, max(_FIRST_ROUNDS, _MORE_ROUNDS * done.count))
+                )
                 if found is not None:
-                    values, parts, rounds = found
-                    _gather(scanned, parts, False)
-                    count, gathered = count + rounds, gathered + _nbytes(parts)
-                    check_rounds(what, count)
+                    values, going = found.states, np.array(found.goes_on)
+                    done.add(values, found.gathered, found.count, is_one=False)
                     continue
-            together = several if steady and limit is not None and limit - count >= most else None
-            rounds = 1 if together is None else most
-            results = (together or body).run((np.array(count, np.int64), going, *values), outer)
+                done.had_no_call()
+            together = several if done.steady and rest >= most else None
+            results = (together or body).run(own, outer)
             going, values = np.asarray(results[0]).reshape(()), results[1 : 1 + carried]
-            _gather(scanned, results[1 + carried :], together is None)
-            held, more = _nbytes(values), _nbytes(results[1 + carried :])
-            each = more // rounds
-            size, steady = held + each, size == held + each
-            count, gathered = count + rounds, gathered + more
-            check_rounds(what, count)
-            check_held(what, gathered + held)
-        return [*values, *map(_joined, scanned, kinds)]
+            done.add(values, results[1 + carried :], 1 if together is None else most, is_one=together is None)
+        return [*values, *done.joined()]
 
     return run
 
@@ -166,39 +205,29 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
         lines = [line[::-1] if back else line for line, back in zip(lines, turned, strict=True)]
         if len({len(line) for line in lines}) != 1:
             raise ValueError(f"Scan's inputs have {[len(line) for line in lines]} elements along their axes")
-        check_rounds(what, len(lines[0]))
-        scanned: list[list[Any]] = [[] for _ in kinds]
-        step, length, gathered = 0, len(lines[0]), 0
-        held = each = 0
-        size, steady = -1, False
-        while step < length:
-            if steady:
-                check_held(what, gathered + held + each * (length - step))
+        length = len(lines[0])
+        check_rounds(what, length)
+        done = _Progress(what, kinds)
+        while done.count < length:
+            step = done.count
+            done.check_rest(length - step)
+            if done.may_be_one_call:
                 rest = [np.require(line[step:], requirements=("C", "ALIGNED")) for line in lines]
                 own = *carried, *(np.asarray(line[0]) for line in rest)
-                given = body.run_rounds(own, outer, ports, rest, length - step)
-                if given is not None:
-                    carried, parts, rounds = given
-                    _gather(scanned, parts, False)
-                    step, gathered = step + rounds, gathered + _nbytes(parts)
+                found = body.run_rounds(own, outer, ports, rest, length - step)
+                if found is not None:
+                    carried = found.states
+                    done.add(carried, found.gathered, found.count, is_one=False)
                     continue
-            together = several if steady and length - step >= most else None
+                done.had_no_call()
+            together = several if done.steady and length - step >= most else None
             rounds = 1 if together is None else most
-            elements = (np.asarray(line[step]) if together is None else line[step : step + rounds] for line in lines)
-            results = (together or body).run((*carried, *elements), outer)
+            parts = (np.asarray(line[step]) if together is None else line[step : step + rounds] for line in lines)
+            results = (together or body).run((*carried, *parts), outer)
             carried = results[:states]
-            _gather(scanned, results[states:], together is None)
-            held, more = _nbytes(carried), _nbytes(results[states:])
-            each = more // rounds
-            size, steady = held + each, size == held + each
-            step, gathered = step + rounds, gathered + more
-            check_held(what, gathered + held)
-        found = (
-            _joined(parts, kind)[:: -1 if back else 1]
-            for parts, kind, back in zip(scanned, kinds, turned_out, strict=True)
-        )
-        joined = (np.moveaxis(value, 0, axis) for value, axis in zip(found, axes_out, strict=True))
-        return [*carried, *joined]
+            done.add(carried, results[states:], rounds, is_one=together is None)
+        found_all = (value[:: -1 if back else 1] for value, back in zip(done.joined(), turned_out, strict=True))
+        return [*carried, *(np.moveaxis(value, 0, axis) for value, axis in zip(found_all, axes_out, strict=True))]
 
     return run
 
@@ -233,12 +262,6 @@ def _each(node: Node, name: str, count: int) -> tuple[int, ...]:
     if len(found) != count:
         raise ValueError(f"Scan has {len(found)} axes or directions for {count} values")
     return found
-
-
-def _gather(scanned: list[list[Any]], values: Sequence[Any], is_one: bool) -> None:
-    """Add what one round gives, or several, along a new first axis."""
-    for found, value in zip(scanned, values, strict=True):
-        found.append(np.asarray(value)[None] if is_one else value)
 
 
 def _joined(values: list[np.ndarray], kind: Any) -> np.ndarray:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.plans import Plans
     from fusewise.runtime.resident import Resident
-    from fusewise.runtime.rounds import RoundPorts
+    from fusewise.runtime.rounds import RoundPorts, Rounds
     from fusewise.runtime.specialist import Special, Specialist
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "build_special", "restored"]
@@ -346,19 +346,16 @@ class Executable:
 
     def run_rounds(
         self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
-        """Of a body of a loop, at most `count` rounds in one call (`runtime.round_table`): what is carried, what is gathered, and
-        how many rounds these were. None where they cannot be had so."""
-        from fusewise.runtime.round_table import most_rounds, run_rounds
+    ) -> Rounds | None:
+        """Of a body of a loop, at most `count` rounds in one call (`runtime.round_table`); None where they cannot be had so."""
+        from fusewise.runtime.round_table import run_rounds
 
         given = self._inputs.in_order(values)
         try:
             with self._turn():
                 plan = self._plan if self._plans is None else self._plans.plan(given)
                 assert plan is not None
-                rounds = min(count, most_rounds(plan))
-                found = run_rounds(plan, given, ports, lines, rounds) if rounds > 1 else None
-                return None if found is None else (*found, rounds)
+                return run_rounds(plan, given, ports, lines, count)
         except MemoryError as error:
             raise memory_full("the model runs", error) from error
 

@@ -18,7 +18,7 @@ from fusewise.errors import FusewiseError, ResourceLimit, UsageError
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ops.spec import NotDefined
 from fusewise.runtime.nested_code import Build, Manner, Native, Runnable, compiled, compiled_free, is_free
-from fusewise.runtime.rounds import RoundPorts
+from fusewise.runtime.rounds import RoundPorts, Rounds
 from fusewise.runtime.slots import Calls, ReadyNode
 
 __all__ = ["Build", "Manner", "Nested", "Runnable"]
@@ -90,6 +90,10 @@ class _Code:
         self.seconds += (time.perf_counter() - begin) * bool(self.runs)  # the first run makes more ready
         self.runs += 1
         return found
+
+    def keep(self) -> None:
+        """Try it no more: several rounds at a time it is faster, whatever one takes."""
+        self.runs = _TRIAL + 1
 
     @property
     def is_slow(self) -> bool:
@@ -174,17 +178,21 @@ class Nested:
 
     def run_rounds(
         self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+    ) -> Rounds | None:
         """Some rounds of a loop in one call of native code, `values` being those of the first (`runtime.round_table`); None where
         there is no such code, nor so many rounds that making it would be worth it, or where a round decides shapes."""
         key = self._key(values)
-        changing = {ports.counter, *(place for place, _ in ports.states), *ports.elements}
+        pairs = ports.states if ports.condition is None else (*ports.states, ports.condition)
+        changing = {ports.counter, *(place for place, _ in pairs), *ports.elements}
         if key is None or changing.intersection(self._deciding or ()):
             return None
         native = self._native_of(key)
         if native is None and count >= _LEAST_ROUNDS and self._makes_for(count, key, values):
             native = self._native_of(key)
-        return None if native is None else native.run_rounds(values, ports, lines, count)
+        found = None if native is None else native.run_rounds(values, ports, lines, count)
+        if found is not None and key in self._fitting:
+            self._fitting[key][1].keep()
+        return found
 
     def _native_of(self, key: Key) -> Native | None:
         """Code that is known to take these values."""
@@ -194,10 +202,10 @@ class Nested:
         return None if exact is None else exact.native
 
     def _makes_for(self, count: int, key: Key, values: Sequence[Any]) -> bool:
-        """Make code for so many runs, if they would cost enough by nodes, and find out that it fits."""
+        """Make code for so many runs, if all would have cost enough by nodes then, and find out that it fits."""
         free = self._of_ranks(values)
         case = free if self._may_be_free(free, values) else self._case(key)
-        is_worth = case.runs > 0 and case.seconds / case.runs * count >= _WORTH_SECONDS
+        is_worth = case.runs > 0 and case.seconds * (1 + count / case.runs) >= _WORTH_SECONDS
         if is_worth and not case.is_tried and self.builds < _MOST_BUILT:
             self._compile(case, values)
         return self._fitted(free, key, values) is not None or (isinstance(case, _Case) and case.native is not None)

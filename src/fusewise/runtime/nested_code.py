@@ -16,7 +16,7 @@ from fusewise.ir.types import Dim, TensorType, ValueType
 from fusewise.lower.program import NativeStep, Program, StepVersions
 from fusewise.records import record
 from fusewise.runtime.feeds import PortInfo
-from fusewise.runtime.rounds import RoundPorts
+from fusewise.runtime.rounds import RoundPorts, Rounds
 
 __all__ = ["Build", "Manner", "Native", "Runnable", "compiled", "compiled_free", "is_free"]
 
@@ -29,8 +29,8 @@ class Runnable(Protocol):
 
     def run_rounds(
         self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
-        """At most `count` rounds of a loop's body: what is carried, what is gathered, and how many rounds these were."""
+    ) -> Rounds | None:
+        """At most `count` rounds of a loop's body; None where they cannot be had in one call."""
 
     def get_inputs(self) -> Sequence[PortInfo]:
         """The inputs that a run takes."""
@@ -69,17 +69,16 @@ class Native:
 
     def run_rounds(
         self, values: Sequence[Any], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], int] | None:
+    ) -> Rounds | None:
         """As `Runnable.run_rounds`, where inputs are numbered as the graph's; one that the code does not read is no matter."""
         own = {place: k for k, place in enumerate(self.places)}
         scanned = [(own[place], line) for place, line in zip(ports.elements, lines, strict=True) if place in own]
-        if not all(place in own for place, _ in ports.states):
-            return None
         moved = RoundPorts(
             own.get(ports.counter, -1),
-            tuple((own[place], result) for place, result in ports.states),
+            tuple((own.get(place, -1), result) for place, result in ports.states),
             tuple(place for place, _ in scanned),
             ports.gathered,
+            None if ports.condition is None else (own.get(ports.condition[0], -1), ports.condition[1]),
         )
         return self.executable.run_rounds([values[k] for k in self.places], moved, [line for _, line in scanned], count)
 

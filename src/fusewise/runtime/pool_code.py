@@ -5,7 +5,8 @@ their own 8 arrivals and 16 generation. Worker w has a slot of 32 words after 32
 order to start), 1 parked (32 bits), 2 the shared words' address, 3 its number, 4 stop; 8 and 16 mutex and condition where the
 system has no futex; on a line of their own, 24 and 25 claims. A step is four words: function, arguments, in halves barrier flag and
 (above) pieces, and in halves which part of each worker's share it is, and of how many: a function is called as if there were
-so many workers for each.
+so many workers for each. Where the flag is negative it is no call but an end: the byte that the second word points to, which every
+worker reads, says whether the walk goes on; so the call before has a barrier, and the byte stays as it is until the walk is over.
 
 Of a step in pieces every worker does seven eighths of its share, then claims what is left of it, half of that at a time, by
 adding to its count of claimed pieces; nobody else touches that line, as a rule. A worker that has nothing left claims half of
@@ -216,41 +217,62 @@ define internal void @walk(ptr %shared, ptr %steps, i64 %count, i64 %workers, pt
 entry:
   %timed = icmp ne ptr %timings, null
   %alone = icmp eq i64 %workers, 1
+  %several = select i1 %alone, i32 0, i32 -1
+  %end = getelementptr [4 x i64], ptr %steps, i64 %count
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %step, label %done
 step:
-  %k = phi i64 [ 0, %entry ], [ %next, %following ]
-  %at = getelementptr [4 x i64], ptr %steps, i64 %k
+  %at = phi ptr [ %steps, %entry ], [ %next, %more ], [ %next, %synchronise ], [ %next, %look ]
+  %k = phi i64 [ 0, %entry ], [ %k.next, %more ], [ %k.next, %synchronise ], [ %k, %look ]
   %flag.at = getelementptr i64, ptr %at, i64 2
   %flag = load i32, ptr %flag.at
-  %next = add i64 %k, 1
-  %last = icmp eq i64 %next, %count
-  br i1 %timed, label %measured, label %plain
+  %next = getelementptr [4 x i64], ptr %at, i64 1
+  %k.next = add i64 %k, 1
+  %last = icmp eq ptr %next, %end
+  %ends = icmp slt i32 %flag, 0
+  %special = or i1 %ends, %timed
+  br i1 %special, label %which, label %plain
+which:
+  br i1 %ends, label %look, label %measured
+look:
+  %told.at = getelementptr i64, ptr %at, i64 1
+  %byte.at = load ptr, ptr %told.at
+  %byte = load i8, ptr %byte.at
+  %told = icmp eq i8 %byte, 0
+  %over = or i1 %told, %last
+  br i1 %over, label %finish, label %step
 plain:
   call void @share(ptr %shared, ptr %at, i64 %k, i64 %workers, i64 %worker)
   br label %meet
 measured:
-  %row = mul i64 %k, %workers
-  %entry.number = add i64 %row, %worker
+  %here = ptrtoint ptr %at to i64
+  %begin = ptrtoint ptr %steps to i64
+  %distance = sub i64 %here, %begin
+  %row = lshr exact i64 %distance, 5
+  %rows = mul i64 %row, %workers
+  %entry.number = add i64 %rows, %worker
   %start.at = getelementptr [2 x i64], ptr %timings, i64 %entry.number
-  %end.at = getelementptr i64, ptr %start.at, i64 1
+  %stop.at = getelementptr i64, ptr %start.at, i64 1
   %start = call i64 @clock()
   store i64 %start, ptr %start.at
   call void @share(ptr %shared, ptr %at, i64 %k, i64 %workers, i64 %worker)
-  %end = call i64 @clock()
-  store i64 %end, ptr %end.at
+  %stop = call i64 @clock()
+  store i64 %stop, ptr %stop.at
   br label %meet
 meet:
-  %flagged = icmp ne i32 %flag, 0
-  %wanted = or i1 %flagged, %last
-  %skipped = xor i1 %wanted, true
-  %pass = or i1 %skipped, %alone
-  br i1 %pass, label %following, label %synchronise
+  br i1 %last, label %finish, label %more
+more:
+  %flagged = and i32 %flag, %several
+  %wanted = icmp ne i32 %flagged, 0
+  br i1 %wanted, label %synchronise, label %step
 synchronise:
   call void @barrier(ptr %shared, i64 %workers)
-  br label %following
-following:
-  br i1 %last, label %done, label %step
+  br label %step
+finish:
+  br i1 %alone, label %done, label %leave
+leave:
+  call void @barrier(ptr %shared, i64 %workers)
+  ret void
 done:
   ret void
 }

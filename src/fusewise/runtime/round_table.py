@@ -1,92 +1,124 @@
 """Rounds of a body as one table of calls: what a round gives lies where the next one reads it, and nobody does anything in between.
 
 What is carried lies in two arrays by turns. What is gathered of all rounds is written where it stays, and what is scanned is read
-where it lies.
+where it lies. Each round has a condition of its own, which all workers look at before the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from fusewise.runtime.arena import address_of
-from fusewise.runtime.rounds import RoundPorts
+from fusewise.runtime.arena import Outputs, SizedOutputs, address_of
+from fusewise.runtime.rounds import RoundPorts, Rounds
 from fusewise.runtime.run_plan import RunPlan, Stretch
-from fusewise.runtime.threads import StepTable, shared_pool
+from fusewise.runtime.threads import STEP_WORDS, EndRow, StepTable, shared_pool
 
-__all__ = ["most_rounds", "run_rounds"]
+__all__ = ["run_rounds"]
 
 _MOST_WORDS = 1 << 18
 """Arguments and calls of all rounds together: 2 MiB, which stay in a cache."""
 
-
-def most_rounds(plan: RunPlan) -> int:
-    """How many rounds go together; 0 of what is not all native, or gives what is not an array of its own."""
-    if len(plan.parts) != 1 or plan.checks is not None or not isinstance(plan.parts[0], Stretch):
-        return 0
-    made = {buffer for buffer, _ in plan.fresh}
-    outputs = [port.buffer for port in plan.program.outputs]
-    if any(buffer < 0 for buffer, _ in plan.ports) or set(outputs) != made or len(outputs) != len(made):
-        return 0
-    table = plan.parts[0].table
-    return _MOST_WORDS // (len(plan.words) + table.words.size + 1)
+_MOST_BYTES = 1 << 26
+"""Gathered of all rounds together: memory is taken before it is known whether they come."""
 
 
 def run_rounds(
     plan: RunPlan, values: Sequence[np.ndarray], ports: RoundPorts, lines: Sequence[np.ndarray], count: int
-) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
-    """What is carried after `count` rounds, at most `most_rounds`, and what is gathered of them, [count, ...]; None where what is
-    carried changes its shape.
+) -> Rounds | None:
+    """Rounds in one call, at most `count` and as many as a table holds; None where these are less than two, where not all is
+    native, and where what is carried changes its shape.
 
     `values` are those of the first round, by input; of each of `lines`, C-contiguous, round k takes element k.
     """
+    if not _is_native(plan):
+        return None
     fresh, buffers = dict(plan.fresh), [port.buffer for port in plan.program.outputs]
-    given = [buffer for buffer, _ in plan.ports]
-    turns = np.arange(count)
-    at = {buffer: np.full(count, address_of(value)) for buffer, value in zip(given, values, strict=True)}
-    kept: list[Any] = []
-    numbers = np.arange(count, dtype=np.int64) + (0 if ports.counter < 0 else int(values[ports.counter]))
+    states = _states(ports, values, [fresh[buffer] for buffer in buffers])
+    single = [fresh[buffers[result]].array() for result in ports.gathered]
+    count = min(count, _most_rounds(plan), _MOST_BYTES // max(1, sum(one.nbytes for one in single)))
+    if states is None or count < 2:
+        return None
+    given, turns = [buffer for buffer, _ in plan.ports], np.arange(count)
+    at: dict[int, int | np.ndarray] = {b: address_of(value) for b, value in zip(given, values, strict=True)}
+    numbers = turns + (0 if ports.counter < 0 else int(values[ports.counter]))
     if ports.counter >= 0:
         at[given[ports.counter]] = address_of(numbers) + 8 * turns
     for place, line in zip(ports.elements, lines, strict=True):
         at[given[place]] = address_of(line) + (line.nbytes // max(1, len(line))) * turns
-    states: list[tuple[np.ndarray, np.ndarray]] = []
-    for place, result in ports.states:
-        both = fresh[buffers[result]].array(), fresh[buffers[result]].array()
-        if both[0].shape != values[place].shape or both[0].dtype != values[place].dtype:
-            return None
-        there = np.array([address_of(one) for one in both])[turns % 2]
-        at[given[place]][1:], at[buffers[result]] = there[:-1], there
-        states.append(both)
-    gathered: list[np.ndarray] = []
-    for result in ports.gathered:
-        one = fresh[buffers[result]].array()
-        every = np.empty((count, *one.shape), one.dtype)
-        at[buffers[result]] = address_of(every) + one.nbytes * turns
-        gathered.append(every)
-    for buffer in fresh.keys() - at.keys():  # what nobody wants
-        kept.append(fresh[buffer].array())
-        at[buffer] = np.full(count, address_of(kept[-1]))
-    _launch(plan, at, count)
+
+    def carried(place: int, result: int, there: np.ndarray) -> None:
+        at[buffers[result]] = there
+        if place >= 0:
+            at[given[place]] = np.append(at[given[place]], there[:-1])
+
+    for (place, result), both in zip(ports.states, states, strict=True):
+        carried(place, result, np.array([address_of(one) for one in both])[turns % 2])
+    every = [np.empty((count, *one.shape), one.dtype) for one in single]
+    for result, one, all_of_it in zip(ports.gathered, single, every, strict=True):
+        at[buffers[result]] = address_of(all_of_it) + one.nbytes * turns
+    going = np.ones(count, np.uint8)
+    if ports.condition is not None:
+        carried(*ports.condition, address_of(going) + turns)
+    unwanted = {buffer: fresh[buffer].array() for buffer in fresh.keys() - at.keys()}
+    at |= {buffer: address_of(array) for buffer, array in unwanted.items()}
+    _launch(plan, at, None if ports.condition is None else address_of(going), count)
     if plan.faults is not None:
         plan.faults.check()
-    return [both[(count - 1) % 2] for both in states], gathered
+    made = int(going.argmin()) + 1 if not going.all() else count
+    return Rounds([both[(made - 1) % 2] for both in states], [one[:made] for one in every], made, bool(going[made - 1]))
 
 
-def _launch(plan: RunPlan, at: Mapping[int, np.ndarray], count: int) -> None:
-    """Make the calls of all rounds, where the caller's arrays are `at` these places by round."""
+def _is_native(plan: RunPlan) -> bool:
+    """Is all of it one stretch of native steps, which gives arrays of their own?"""
+    if len(plan.parts) != 1 or plan.checks is not None or not isinstance(plan.parts[0], Stretch):
+        return False
+    made = {buffer for buffer, _ in plan.fresh}
+    outputs = [port.buffer for port in plan.program.outputs]
+    return all(buffer >= 0 for buffer, _ in plan.ports) and set(outputs) == made and len(outputs) == len(made)
+
+
+def _most_rounds(plan: RunPlan) -> int:
+    (part,) = plan.parts
+    assert isinstance(part, Stretch)
+    return _MOST_WORDS // (len(plan.words) + part.table.words.size + STEP_WORDS)
+
+
+def _states(
+    ports: RoundPorts, values: Sequence[np.ndarray], outputs: Sequence[Outputs | SizedOutputs]
+) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """Two arrays for each state; None where one changes its shape, or the condition is not one byte."""
+    if ports.condition is not None and outputs[ports.condition[1]].array().nbytes != 1:
+        return None
+    found = []
+    for place, result in ports.states:
+        both = outputs[result].array(), outputs[result].array()
+        if place >= 0 and (both[0].shape != values[place].shape or both[0].dtype != values[place].dtype):
+            return None
+        found.append(both)
+    return found
+
+
+def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None, count: int) -> None:
+    """Make the calls of all rounds, where the caller's arrays are `at` these places by round; after each, that round's byte at
+    `going`, if this is not None, says whether there is another."""
     (part,) = plan.parts
     assert isinstance(part, Stretch)
     own = np.frombuffer(plan.words, np.int64)
-    words = np.tile(own, (count, 1))
+    words = np.empty((count, own.size), np.int64)
+    words[:] = own
     for buffer, patches in plan.patches:
         for number, offset in patches:
             words[:, number] = at[buffer] + offset
-    calls = part.table.words
-    table = np.tile(calls, (count, 1))
+    calls, turns = part.table.words, np.arange(count)
+    table = np.empty((count, len(calls) + (going is not None), STEP_WORDS), np.int64)
+    table[:, : len(calls)] = calls
     moved = address_of(words) - address_of(own)
-    table[:, 1] += np.repeat(moved + 8 * own.size * np.arange(count), len(calls))
-    table[len(calls) - 1 :: len(calls), 2] |= 1  # the next round reads what all have written
-    shared_pool().run(StepTable(table, address_of(table), len(table)), part.crew.size)
+    table[:, : len(calls), 1] += (moved + 8 * own.size * turns)[:, None]
+    table[:, len(calls) - 1, 2] |= 1  # the next round reads what all have written
+    if going is not None:
+        table[:, -1] = EndRow(0).words
+        table[:, -1, 1] = going + turns
+    rows = count * table.shape[1]
+    shared_pool().run(StepTable(table, address_of(table), rows), part.crew.size)

@@ -10,7 +10,7 @@ import numpy as np
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.records import record
 
-__all__ = ["RoundPorts", "loop_rounds", "rounds_of", "scan_rounds"]
+__all__ = ["RoundPorts", "Rounds", "loop_rounds", "rounds_of", "scan_rounds"]
 
 _MOST_ROUNDS, _LEAST_ROUNDS = 32, 8
 
@@ -22,12 +22,25 @@ _MOST_NODES = 192
 class RoundPorts:
     """What the inputs and outputs of a body are, by number: `counter`, the input that has the number of the round, or -1; `states`,
     pairs of an input and the output that is the next round's; `elements`, inputs that are another part of an array each round;
-    `gathered`, outputs that are wanted of all rounds."""
+    `gathered`, outputs that are wanted of all rounds; `condition`, a pair as a state's, of a bool that ends the rounds when it is
+    false, None where nothing but their number does. An input of a pair is -1 where nobody reads it."""
 
     counter: int
     states: tuple[tuple[int, int], ...]
     elements: tuple[int, ...] = ()
     gathered: tuple[int, ...] = ()
+    condition: tuple[int, int] | None = None
+
+
+@record(frozen=True, slots=True)
+class Rounds:
+    """What `count` rounds have given: the states after the last one, what is gathered, [count, ...], and what the last one said
+    about another: true where no condition is looked at."""
+
+    states: list[np.ndarray]
+    gathered: list[np.ndarray]
+    count: int
+    goes_on: bool = True
 
 
 def rounds_of(body: Graph) -> int:

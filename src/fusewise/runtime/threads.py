@@ -28,7 +28,17 @@ from fusewise.runtime.jit import Library, compile_object, load
 from fusewise.runtime.pool_code import SLOT_WORDS, pool_ir
 from fusewise.runtime.turns import Turns
 
-__all__ = ["STEP_WORDS", "CallRow", "Pool", "StepTable", "pool_image", "shared_pool", "step_table", "use_image"]
+__all__ = [
+    "STEP_WORDS",
+    "CallRow",
+    "EndRow",
+    "Pool",
+    "StepTable",
+    "pool_image",
+    "shared_pool",
+    "step_table",
+    "use_image",
+]
 
 STEP_WORDS = 4
 """64-bit words per step: function address, address of the argument pointers, barrier flag and pieces, part and number of parts."""
@@ -59,12 +69,30 @@ class CallRow(NamedTuple):
     parts: int = 1
     pieces: int = 1
 
+    @property
+    def words(self) -> tuple[int, int, int, int]:
+        """As the pool reads them."""
+        return self.function, self.arguments, self.pieces << 32 | self.barrier, self.parts << 32 | self.part
 
-def step_table(steps: Sequence[CallRow | tuple[int, int, bool]]) -> StepTable:
-    """The calls in the order in which every worker makes them."""
+
+class EndRow(NamedTuple):
+    """Where a walk ends for all workers, unless the bool at this address is true. They meet after the call before, and nobody
+    writes the bool again in this walk."""
+
+    goes_on: int
+
+    @property
+    def words(self) -> tuple[int, int, int, int]:
+        """As the pool reads them."""
+        return 0, self.goes_on, 1 << 31, 0
+
+
+def step_table(steps: Sequence[CallRow | EndRow | tuple[int, int, bool]]) -> StepTable:
+    """The calls in the order in which every worker makes them, and where they may end."""
     words = np.zeros((len(steps), STEP_WORDS), np.int64)
-    for line, row in zip(words, (CallRow(*step) for step in steps), strict=True):
-        line[:] = row.function, row.arguments, row.pieces << 32 | row.barrier, row.parts << 32 | row.part
+    for line, step in zip(words, steps, strict=True):
+        row = step if isinstance(step, CallRow | EndRow) else CallRow(*step)
+        line[:] = row.words
     return StepTable(words, address_of(words), len(steps))
 
 
@@ -97,7 +125,8 @@ class Pool:
         """Run a step table on `workers` workers and return when all are done.
 
         Every worker calls each step's `function(arguments, worker, worker + 1, workers, worker, 0)` in order, and waits for the
-        others where the barrier flag is set and at the end. A step in pieces is called several times, with shares of shares.
+        others where the barrier flag is set and at the end, which is sooner where an `EndRow` says so. A step in pieces is called
+        several times, with shares of shares.
         `timings` is None or int64[steps, workers, 2] and receives when each worker started and finished its share, in
         nanoseconds of the monotonic clock. Launches from several Python threads take turns.
         """
