@@ -8,6 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusewise.codegen.instructions.byte_products import add_quads, add_quads_by_pairs, has_quads, sums_in_one
+from fusewise.codegen.instructions.matrix_products import (
+    LANES,
+    PRODUCT_LATENCY,
+    ROWS,
+    has_tiles,
+    matrix_form,
+    of_bytes,
+    of_floats,
+)
 from fusewise.codegen.instructions.pair_products import (
     add_bfloat_products,
     add_bfloats_apart,
@@ -16,16 +25,23 @@ from fusewise.codegen.instructions.pair_products import (
     has_bfloat_products,
     has_pair_products,
 )
-from fusewise.codegen.nest.instruction import FUSED, FUSED_DOUBLE, Instruction
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import FUSED, FUSED_DOUBLE, Instruction, MatrixForm
+from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView
-from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, DType
 from fusewise.lower.task import RefusalReason
 
 __all__ = [
+    "AMX_BF16",
+    "AMX_FP16",
+    "AMX_INT8",
+    "AMX_PARTS",
     "DPBF16",
     "INSTRUCTIONS",
     "MADDUBS",
+    "MATRIX_INSTRUCTIONS",
     "PMADDWD",
     "VPDPBUSD",
     "for_bytes",
@@ -46,6 +62,9 @@ def lanes_of(view: OperandView, axis: int, instruction: Instruction) -> OperandV
     return OperandView(replace(operand, dtype=instruction.lane), shape, fewer, view.offset // terms)
 
 
+_BFLOAT16_PAIR = DType("bfloat16 pair", 0, 32, "float")
+
+
 def _halves(instructions: InstructionSet) -> int:
     """Both halves of either operand need their own, where nothing multiplies them as they are."""
     return 0 if DPBF16.is_native(instructions) else 4
@@ -59,7 +78,7 @@ DPBF16 = Instruction(
     has_bfloat_products,
     add_bfloat_products,
     add_bfloats_apart,
-    lane=DType("bfloat16 pair", 0, 32, "float"),
+    lane=_BFLOAT16_PAIR,
     terms=2,
     apart=_halves,
 )
@@ -74,6 +93,65 @@ MADDUBS = Instruction("maddubs", UINT8, INT8, INT32, has_quads, add_quads_by_pai
 """Two by two in 16 bits, of bytes behind a mask, and then in 32."""
 
 VPDPBUSD = Instruction("vpdpbusd", UINT8, INT8, INT32, sums_in_one, add_quads, lane=INT32, terms=4)
+
+
+def _in_memory(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
+    raise NotImplementedError("a matrix unit multiplies tiles, not vectors")
+
+
+def _matrix_row(name: str, dtypes: tuple[DType, DType], extension: str, lane: DType, form: MatrixForm) -> Instruction:
+    left, right = dtypes
+    return Instruction(
+        name,
+        left,
+        right,
+        INT32 if left.is_integer else FLOAT32,
+        has_tiles(extension),
+        _in_memory,
+        lane=lane,
+        terms=4 if left.is_integer else 2,
+        rows=ROWS,
+        lanes=LANES,
+        latency=PRODUCT_LATENCY,
+        matrix=form,
+    )
+
+
+def _of_bytes(name: str, left: DType, right: DType) -> Instruction:
+    return _matrix_row(name, (left, right), "amx-int8", INT32, matrix_form(name, of_bytes(left, right)))
+
+
+_BFLOAT16_FORM = matrix_form("tdpbf16ps", of_floats(BFLOAT16))
+
+AMX_BF16 = _matrix_row("tdpbf16ps", (BFLOAT16, BFLOAT16), "amx-bf16", _BFLOAT16_PAIR, _BFLOAT16_FORM)
+
+AMX_FP16 = _matrix_row(
+    "tdpfp16ps",
+    (FLOAT16, FLOAT16),
+    "amx-fp16",
+    DType("float16 pair", 0, 32, "float"),
+    matrix_form("tdpfp16ps", of_floats(FLOAT16)),
+)
+
+AMX_INT8 = (
+    _of_bytes("tdpbssd", INT8, INT8),
+    _of_bytes("tdpbsud", INT8, UINT8),
+    _of_bytes("tdpbusd", UINT8, INT8),
+    _of_bytes("tdpbuud", UINT8, UINT8),
+)
+"""By the signs of the left and of the right operand."""
+
+AMX_PARTS = _matrix_row(
+    "tdpbf16ps.parts",
+    (FLOAT32, FLOAT32),
+    "amx-bf16",
+    _BFLOAT16_PAIR,
+    replace(_BFLOAT16_FORM, parts=2, products=((0, 1), (0, 0), (1, 0)), part=BFLOAT16),
+)
+"""float32 as two bfloat16, what is near it and what is left: their products but that of what is left, which is below 2^-17 of all.
+In this order an operand is loaded once for each part."""
+
+MATRIX_INSTRUCTIONS = (AMX_BF16, AMX_FP16, *AMX_INT8, AMX_PARTS)
 
 INSTRUCTIONS = (FUSED, FUSED_DOUBLE, DPBF16, PMADDWD, MADDUBS, VPDPBUSD)
 

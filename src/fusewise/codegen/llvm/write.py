@@ -287,8 +287,7 @@ def _intrinsic(b: _Body, node: Operation) -> None:
 def _call(b: _Body, node: Operation) -> None:
     _, result, operands, (name,) = node
     if node.opcode == "intrinsic":
-        assert result is not None
-        b.text.declare(str(name), result.type, [one.type for one in operands])
+        b.text.declare(str(name), "void" if result is None else result.type, [one.type for one in operands])
     given = ", ".join(b.typed(one) for one in operands)
     if result is None:
         b.lines.append(f"  call void @{name}({given})")

@@ -247,15 +247,18 @@ class Function:
         return self._made(f"llvm.{stem}", operands[0].type if result is None else result, *operands)
 
     def call_intrinsic(self, name: str, result: str, *operands: Value) -> Value:
-        """Call an intrinsic by its whole name."""
-        return self._made("intrinsic", result, *operands, detail=(name,))
+        """Call an intrinsic by its whole name; what comes of `void` is no value."""
+        return self._called("intrinsic", name, result, operands)
 
     def call(self, name: str, result: str, *operands: Value) -> Value:
         """Call a function of this module or of the process; what comes of `void` is no value."""
+        return self._called("call", name, result, operands)
+
+    def _called(self, opcode: str, name: str, result: str, operands: tuple[Value, ...]) -> Value:
         if result == "void":
-            self._done("call", *operands, detail=(name,))
+            self._done(opcode, *operands, detail=(name,))
             return Value("", result)
-        return self._made("call", result, *operands, detail=(name,))
+        return self._made(opcode, result, *operands, detail=(name,))
 
     def compare(self, predicate: str, a: Int, b: Int) -> Value:
         """`predicate` with its family: `icmp slt`, `fcmp olt`, ..."""

@@ -84,7 +84,7 @@ class MatrixUnit:
 
     - `begin(f)` and `end(f)` stand around the tiles of a call of a kernel.
     - `zero(f, number)`, `load(f, number, tile)` and `store(f, number, tile)`: whole tiles.
-    - `cycles` of a product of two tiles, and `load_cycles` of a load, of a core's throughput.
+    - `cycles` of a product of two tiles, `load_cycles` of a load and `store_cycles` of a store, of a core's throughput.
     """
 
     registers: int
@@ -95,6 +95,7 @@ class MatrixUnit:
     store: Callable[[Function, int, TileIn], None]
     cycles: float
     load_cycles: float
+    store_cycles: float
 
 
 @record(frozen=True)
@@ -105,7 +106,7 @@ class MatrixForm:
 
     - `steps`: lanes of the reduction that it takes, side by side in a row of the left operand, behind each other in a panel.
     - `parts`: how many numbers stand for one, in each operand; `products` are those of them that are added up, in this order.
-      Behind `steps` lanes of one part lie those of the next.
+      Behind `steps` lanes of one part lie those of the next. Their type is `part`, where it is not the operands' own.
     - `multiply(f, sums, left, right)` writes it for registers of the `unit`.
     - `emulate(f, instructions, sums, left, right)` writes it for tiles in memory, with the same results.
     """
@@ -116,6 +117,7 @@ class MatrixForm:
     emulate: Callable[[Function, InstructionSet, TileIn, TileIn, TileIn], None]
     parts: int = 1
     products: tuple[tuple[int, int], ...] = ((0, 0),)
+    part: DType | None = None
 
 
 @record(frozen=True)

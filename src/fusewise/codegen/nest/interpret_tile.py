@@ -77,8 +77,8 @@ def accumulate_tiles(frame: CallFrame, node: AccumulateTiles) -> None:
             ]
             first = position + right_part * form.steps
             steps = [frame.of(node.right).after((first + s) * node.right_pitch * lane) for s in range(form.steps)]
-            left = np.stack([terms(row, form.steps, instruction.left) for row in rows])
-            right = np.stack([terms(step, tile.width, instruction.right) for step in steps])
+            left = np.stack([terms(row, form.steps, form.part or instruction.left) for row in rows])
+            right = np.stack([terms(step, tile.width, form.part or instruction.right) for step in steps])
             sums += np.einsum("rst,slt->rl", left, right).reshape(sums.shape)
     for place, found in zip(places, sums.reshape(-1, tile.lanes).astype(numpy_type(tile.element)), strict=True):
         write(place, found, kind)
