@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.runtime.free_programs import BATCH, COLUMNS, SEQUENCE, B, S, answers, feeds, free_program
 
 from fusewise.codegen.llvm.checked import checked_code
-from fusewise.errors import ResourceLimit, UsageError
+from fusewise.errors import InvalidModel, ResourceLimit, UsageError
 from fusewise.ir.deciding import Condition
 from fusewise.ir.graph import Check
 from fusewise.ir.size import LARGEST, evaluate, greatest, least
@@ -25,7 +25,7 @@ from fusewise.lower.fixed import fixed
 from fusewise.lower.program import Extent, NativeStep, Place, Program, StepVersions
 from fusewise.runtime import artefact
 from fusewise.runtime.container import Container
-from fusewise.runtime.executable import Executable, build
+from fusewise.runtime.executable import Executable, build, restored
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
 from fusewise.runtime.plan_code import FILL, IDLE, PLAN, PlanWriter
@@ -178,6 +178,44 @@ def test_a_size_beyond_what_memory_there_is() -> None:
     check(model, 2, 5)
 
 
+def test_equal_sizes_are_one_number_wherever_a_program_is_read() -> None:
+    """Symbols that differ in what is planned for make no other numbers: code meets its layout again in a file."""
+    program = free_program()
+    again = program_from_json(program_to_json(program))
+    planned = replace(again, symbols=tuple(replace(symbol, hint=symbol.hint + 1) for symbol in again.symbols))
+    assert len({numbers_of(one).digest for one in (program, again, planned)}) == 1
+    assert numbers_of(program).template.size < sum(1 for _ in places(program_to_json(program)))
+
+
+def test_code_for_other_numbers_is_refused(tmp_path: Path) -> None:
+    made = build(free_program())
+    contents = made.contents
+    *others, narrow = contents.program.buffers
+    buffers = (*others, replace(narrow, contents=(B * S, B * S)))
+    other = replace(contents, program=replace(contents.program, buffers=buffers))
+    with pytest.raises(ValueError, match="was made for others"):
+        restored(other)
+    made.contents = other
+    artefact.write(tmp_path / "other.fw", made, {"summary": {}, "bounds": {}}, "1")
+    with pytest.raises(InvalidModel, match="was made for others"), Container(tmp_path / "other.fw", "1") as found:
+        artefact.read(found)
+
+
+MODEL = build(free_program())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 40)), min_size=1, max_size=60))
+def test_sizes_in_any_order(sizes: list[tuple[int, int]]) -> None:
+    """Plans are written where others were: none says anything of another, whether it was made or refused (13 tokens are)."""
+    for batch, sequence in sizes:
+        if sequence != 13:
+            check(MODEL, batch, sequence)
+            continue
+        with pytest.raises(UsageError, match="cannot take 13 tokens"):
+            MODEL.run(None, feeds(batch, sequence))
+
+
 def test_the_arena_grows_and_plans_are_kept_within_bounds() -> None:
     model = build(free_program())
     plans = model._plans
@@ -239,7 +277,7 @@ def test_native_code_computes_what_sizes_are(sizes: list[int], values: list[tupl
     writer = PlanWriter({"batch": 0, "sequence": 1})
     for k, size in enumerate(sizes):
         writer.store(k + 1, writer.number(size))
-    image = compile_object(writer.text(), host_target(), "quick")
+    image = compile_object(writer.text(0), host_target(), "quick")
     library = load([image], [PLAN, FILL, IDLE])
     compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.addresses[PLAN])
     for batch, sequence in values:

@@ -19,7 +19,6 @@ __all__ = [
     "OutputBlocks",
     "Outputs",
     "RunMemory",
-    "SizedOutputs",
     "address_of",
     "aligned_block",
     "counts_are_exact",
@@ -76,19 +75,6 @@ class OutputBlocks:
         made = np.empty(nbytes, np.uint8)
         self._made = [*self._made[-1:], made]
         return made.view(self._dtype).reshape(shape)
-
-
-class SizedOutputs:
-    """Those of one shape."""
-
-    __slots__ = ("_blocks", "_shape")
-
-    def __init__(self, blocks: OutputBlocks, shape: tuple[int, ...]) -> None:
-        self._blocks, self._shape = blocks, shape
-
-    def array(self) -> np.ndarray:
-        """An array that nobody else has; contents undefined."""
-        return self._blocks.array(self._shape)
 
 
 @record(frozen=True, slots=True)

@@ -37,12 +37,17 @@ class Crew:
     """Of one stretch of steps. `size` workers are to run it next; tell how long that `took`."""
 
     def __init__(self, workers: int) -> None:
-        self.size = self._fewer = workers
         self._all = workers
         self._sizes = sorted({workers - 1, (workers + 1) // 2} - {0, workers}, reverse=True)
+        self._runs: deque[int] = deque(maxlen=_RUNS)
+        self.forget()
+
+    def forget(self) -> None:
+        """What is run from here on takes another time."""
+        self.size = self._fewer = self._all
         self._untried: list[int] = []
         self._least_ns = 0
-        self._runs: deque[int] = deque(maxlen=_RUNS)
+        self._runs.clear()
         self._limit_ns = 0.0
         self._hold_ns, self._patience_ns = _HOLD_NS, _PATIENCE_NS
         self._next_ns = self._returned_ns = 0

@@ -240,9 +240,9 @@ def _plan_symbols(program: Program) -> tuple[str, ...]:
     """What that has beside its own symbol."""
     if not program.symbols:
         return ()
-    from fusewise.runtime.plan_code import FILL, IDLE
+    from fusewise.runtime.plan_code import FILL, IDLE, LAYOUT
 
-    return (FILL, IDLE)
+    return (FILL, IDLE, LAYOUT)
 
 
 def _executable(
@@ -396,13 +396,11 @@ class Executable:
                 caller[buffer] = value
             else:
                 objects[name] = value
-        for buffer, outputs in plan.fresh:
-            caller[buffer] = outputs.array()
-        words = plan.words
-        for buffer, patches in plan.patches:
-            base = address_of(caller[buffer])
-            for number, offset in patches:
-                words[number] = base + offset
+        for buffer, array in plan.fresh:
+            caller[buffer] = array()
+        words, at = plan.words, {buffer: address_of(one) for buffer, one in caller.items()}
+        for buffer, number, offset in plan.patches:
+            words[number] = at[buffer] + offset
         moving = RunMemory(plan.memory, caller)
         for part in plan.parts:
             if isinstance(part, Stretch):

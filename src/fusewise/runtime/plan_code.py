@@ -2,8 +2,8 @@
 
 `void symbol(ptr dims, ptr values)` reads the dimensions of all inputs, int64, one behind the other, and writes the numbers of a
 plan (`runtime.plan_tables` says which) where they are not the same in all plans. Equal parts of sizes are computed once. The first
-number is 0 if all is well; it is another where inputs contradict each other, a check fails, a size is below 0 or 64 bits do not
-hold it: what it was is found out again, with words. A quotient by 0 is 0: whoever divides has a check that says so.
+number becomes 0 if all is well, and another where inputs contradict each other, a check fails, a size is below 0 or 64 bits do
+not hold it: what it was is found out again, with words. A quotient by 0 is 0: whoever divides has a check that says so.
 """
 
 from __future__ import annotations
@@ -15,24 +15,38 @@ from fusewise.ir.monomial import Atom, Symbol
 from fusewise.ir.size import Size
 from fusewise.lower.memory import ALIGNMENT
 
-__all__ = ["FILL", "FILL_SPEC", "IDLE", "PLAN", "PlanWriter"]
+__all__ = ["FILL", "FILL_SPEC", "IDLE", "LAYOUT", "PLAN", "PlanWriter"]
 
-PLAN, FILL, IDLE = "plan_sizes", "plan_fill", "plan_idle"
-"""The function; one that fills the tables of a plan; and a kernel that does nothing, for steps that have nothing to do."""
+PLAN, FILL, IDLE, LAYOUT = "plan_sizes", "plan_tables", "plan_idle", "plan_layout"
+"""The function; one that fills the tables of a plan; a kernel that does nothing, for steps that have nothing to do; and
+`i64 LAYOUT()`, which tells for which layout of numbers they are."""
 
 FILL_SPEC = (
-    *("slots", "steps", "buffers", "arenas", "arguments", "rows"),
-    *("chosen", "arena_offsets", "offsets", "nbytes"),
-    *("*run", "*bases", "*arena_buffers", "*argument_buffers", "*owners"),
-    *("*row_steps", "*row_words", "*versioned", "*functions", "*starts", "*flags"),
+    "steps",
+    "own",
+    "chosen",
+    "words",
+    "table",
+    "*bases",
+    "*spans",
+    "*calls",
+    "*slots",
+    "*arguments",
+    "*patches",
 )
-"""What `i64 FILL(ptr spec, ptr values, ptr words, ptr table, ptr patches, i64 arena)` reads, int64 each: counts; where parts begin
-among the numbers of a plan; and addresses (with a star) of tables that are the same in all plans (`runtime.plan_maker`), of `run`,
-bytes that it uses, and of `bases`, where buffers lie, of which it writes those that depend on the plan.
+"""What `i64 FILL(ptr spec, ptr values)` reads, int64 each: the number of native steps, and that of the buffer which stands for
+a plan's numbers; where among the words at `values`, where a plan's numbers lie, those of the steps' slots begin, and behind all of
+them the arguments of kernels and the calls; and addresses (with a star) of tables for all plans (`runtime.plan_maker`):
 
-It writes the arguments of all slots, the calls, and at `patches` the buffer, number and offset of each argument that is run and
-lies in a buffer without an address. It gives the number of words of the last, or -1 - k if slot k has an argument outside its
-buffer."""
+    bases      i64     of each buffer: where it lies, from where the arena begins for one in it, 0 for one of the caller's
+    spans      2 i32   of each buffer: which numbers say where it begins, counted from that, and how many bytes it has
+    calls      2 i32   of each native step: its call, -1 if that is the same whatever the sizes, and its first argument
+    slots      4 i64   of each slot, and of doing nothing: function, flags, and where its arguments begin and end
+    arguments  2 i32   of each argument of all slots: buffer, and which number is its offset
+    patches    3 i64   where it writes of each argument that lies in a buffer of the caller's: buffer, word and offset
+
+It writes the arguments of the slots that are run, the calls of steps with versions, and into `bases` where numbers lie. It gives
+the number of patches, or -1 - k if slot k has an argument outside its buffer."""
 
 
 class PlanWriter:
@@ -44,9 +58,10 @@ class PlanWriter:
         self._known: dict[str, str] = {}
         self._count = 0
 
-    def text(self) -> str:
-        """The module."""
-        return _HELPERS.replace("$BODY", "\n".join(f"  {line}" for line in self._lines))
+    def text(self, layout: int) -> str:
+        """The module, with what tells the layout of numbers."""
+        body = "\n".join(f"  {line}" for line in self._lines)
+        return _HELPERS.replace("$BODY", body).replace("$LAYOUT", str(layout))
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
@@ -238,144 +253,114 @@ define internal i64 @plan_middle(i64 %start, i64 %place, i64 %lines, ptr %values
   ret i64 %found
 }}
 
-define i64 @{FILL}(ptr %spec, ptr %values, ptr %words, ptr %table, ptr %patches, i64 %arena) {{
+define i64 @{FILL}(ptr %spec, ptr %values) {{
 entry:
-  %first = ptrtoint ptr %values to i64
   {_loads(FILL_SPEC)}
-  br label %clear
-clear:
-  %c = phi i64 [ 0, %entry ], [ %c.next, %clear ]
-  %c.at = getelementptr i8, ptr %run, i64 %c
-  store i8 0, ptr %c.at
-  %c.next = add i64 %c, 1
-  %c.more = icmp sle i64 %c.next, %slots
-  br i1 %c.more, label %clear, label %mark.first
-mark.first:
-  %m.any = icmp sgt i64 %steps, 0
-  br i1 %m.any, label %mark, label %bases.first
-mark:
-  %m = phi i64 [ 0, %mark.first ], [ %m.next, %mark ]
-  %m.place = add i64 %chosen, %m
-  %m.value = getelementptr i64, ptr %values, i64 %m.place
-  %m.slot = load i64, ptr %m.value
-  %m.at = getelementptr i8, ptr %run, i64 %m.slot
-  store i8 1, ptr %m.at
-  %m.next = add i64 %m, 1
-  %m.more = icmp slt i64 %m.next, %steps
-  br i1 %m.more, label %mark, label %bases.first
-bases.first:
-  %own.at = getelementptr i64, ptr %bases, i64 %buffers
+  %own.at = getelementptr i64, ptr %bases, i64 %own
+  %first = ptrtoint ptr %values to i64
   store i64 %first, ptr %own.at
-  br label %bases.check
-bases.check:
-  %b = phi i64 [ 0, %bases.first ], [ %b.next, %bases.body ]
-  %b.more = icmp slt i64 %b, %arenas
-  br i1 %b.more, label %bases.body, label %words.check
-bases.body:
-  %b.number = getelementptr i64, ptr %arena_buffers, i64 %b
-  %b.buffer = load i64, ptr %b.number
-  %b.place = add i64 %arena_offsets, %b
-  %b.value = getelementptr i64, ptr %values, i64 %b.place
-  %b.offset = load i64, ptr %b.value
-  %b.base = add i64 %b.offset, %arena
-  %b.at = getelementptr i64, ptr %bases, i64 %b.buffer
-  store i64 %b.base, ptr %b.at
-  %b.next = add i64 %b, 1
-  br label %bases.check
-words.check:
-  %w = phi i64 [ 0, %bases.check ], [ %w.next, %words.done ]
-  %p = phi i64 [ 0, %bases.check ], [ %p.next, %words.done ]
-  %w.more = icmp slt i64 %w, %arguments
-  br i1 %w.more, label %words.body, label %rows.check
-words.body:
-  %w.number = getelementptr i64, ptr %argument_buffers, i64 %w
-  %w.buffer = load i64, ptr %w.number
-  %w.base.at = getelementptr i64, ptr %bases, i64 %w.buffer
-  %w.base = load i64, ptr %w.base.at
-  %w.place = add i64 %offsets, %w
-  %w.offset.at = getelementptr i64, ptr %values, i64 %w.place
-  %w.offset = load i64, ptr %w.offset.at
-  %w.word = add i64 %w.base, %w.offset
-  %w.at = getelementptr i64, ptr %words, i64 %w
-  store i64 %w.word, ptr %w.at
-  %w.owner.at = getelementptr i64, ptr %owners, i64 %w
-  %w.owner = load i64, ptr %w.owner.at
-  %w.run.at = getelementptr i8, ptr %run, i64 %w.owner
-  %w.run = load i8, ptr %w.run.at
-  %w.runs = icmp ne i8 %w.run, 0
-  br i1 %w.runs, label %words.bound, label %words.done
-words.bound:
-  %w.end.place = add i64 %nbytes, %w.buffer
-  %w.end.at = getelementptr i64, ptr %values, i64 %w.end.place
-  %w.end = load i64, ptr %w.end.at
-  %w.outside = icmp ugt i64 %w.offset, %w.end
-  br i1 %w.outside, label %outside, label %words.given
-words.given:
-  %w.given = icmp eq i64 %w.base, 0
-  br i1 %w.given, label %words.patch, label %words.done
-words.patch:
-  %p.at = getelementptr i64, ptr %patches, i64 %p
-  store i64 %w.buffer, ptr %p.at
+  br label %steps.check
+steps.check:
+  %s = phi i64 [ 0, %entry ], [ %s.next, %steps.done ]
+  %s.patches = phi i64 [ 0, %entry ], [ %a.patches, %steps.done ]
+  %s.more = icmp slt i64 %s, %steps
+  br i1 %s.more, label %steps.body, label %done
+steps.body:
+  %s.place = add i64 %chosen, %s
+  %s.value = getelementptr i64, ptr %values, i64 %s.place
+  %s.slot = load i64, ptr %s.value
+  %s.record = getelementptr [4 x i64], ptr %slots, i64 %s.slot
+  %s.from.at = getelementptr i64, ptr %s.record, i64 2
+  %s.from = load i64, ptr %s.from.at
+  %s.to.at = getelementptr i64, ptr %s.record, i64 3
+  %s.to = load i64, ptr %s.to.at
+  %s.call.at = getelementptr [2 x i32], ptr %calls, i64 %s
+  %s.call = load i32, ptr %s.call.at
+  %s.word.at = getelementptr i32, ptr %s.call.at, i64 1
+  %s.word.short = load i32, ptr %s.word.at
+  %s.word = sext i32 %s.word.short to i64
+  %s.shift = sub i64 %s.word, %s.from
+  %s.changes = icmp sge i32 %s.call, 0
+  br i1 %s.changes, label %steps.call, label %arguments.check
+steps.call:
+  %s.function = load i64, ptr %s.record
+  %s.flags.at = getelementptr i64, ptr %s.record, i64 1
+  %s.flags = load i64, ptr %s.flags.at
+  %s.row = sext i32 %s.call to i64
+  %s.row.word = mul i64 %s.row, 4
+  %s.row.place = add i64 %s.row.word, %table
+  %s.row.at = getelementptr i64, ptr %values, i64 %s.row.place
+  store i64 %s.function, ptr %s.row.at
+  %s.row.flags = getelementptr i64, ptr %s.row.at, i64 2
+  store i64 %s.flags, ptr %s.row.flags
+  br label %arguments.check
+arguments.check:
+  %a = phi i64 [ %s.from, %steps.body ], [ %s.from, %steps.call ], [ %a.next, %arguments.done ]
+  %a.patches = phi i64 [ %s.patches, %steps.body ], [ %s.patches, %steps.call ], [ %a.patches.next, %arguments.done ]
+  %a.more = icmp slt i64 %a, %s.to
+  br i1 %a.more, label %arguments.body, label %steps.done
+arguments.body:
+  %a.record = getelementptr [2 x i32], ptr %arguments, i64 %a
+  %a.buffer.short = load i32, ptr %a.record
+  %a.buffer = sext i32 %a.buffer.short to i64
+  %a.offset.place.at = getelementptr i32, ptr %a.record, i64 1
+  %a.offset.place = load i32, ptr %a.offset.place.at
+  %a.offset.at = getelementptr i64, ptr %values, i32 %a.offset.place
+  %a.offset = load i64, ptr %a.offset.at
+  %a.span = getelementptr [2 x i32], ptr %spans, i64 %a.buffer
+  %a.start.place = load i32, ptr %a.span
+  %a.start.at = getelementptr i64, ptr %values, i32 %a.start.place
+  %a.start = load i64, ptr %a.start.at
+  %a.end.place.at = getelementptr i32, ptr %a.span, i64 1
+  %a.end.place = load i32, ptr %a.end.place.at
+  %a.end.at = getelementptr i64, ptr %values, i32 %a.end.place
+  %a.end = load i64, ptr %a.end.at
+  %a.outside = icmp ugt i64 %a.offset, %a.end
+  br i1 %a.outside, label %outside, label %arguments.inside
+arguments.inside:
+  %a.base.at = getelementptr i64, ptr %bases, i64 %a.buffer
+  %a.base = load i64, ptr %a.base.at
+  %a.begin = add i64 %a.base, %a.start
+  %a.address = add i64 %a.begin, %a.offset
+  %a.word = add i64 %a, %s.shift
+  %a.word.place = add i64 %a.word, %words
+  %a.word.at = getelementptr i64, ptr %values, i64 %a.word.place
+  store i64 %a.address, ptr %a.word.at
+  %a.given = icmp eq i64 %a.base, 0
+  br i1 %a.given, label %arguments.patch, label %arguments.done
+arguments.patch:
+  %p.at = getelementptr [3 x i64], ptr %patches, i64 %a.patches
+  store i64 %a.buffer, ptr %p.at
   %p.word = getelementptr i64, ptr %p.at, i64 1
-  store i64 %w, ptr %p.word
+  store i64 %a.word, ptr %p.word
   %p.offset = getelementptr i64, ptr %p.at, i64 2
-  store i64 %w.offset, ptr %p.offset
-  %p.more = add i64 %p, 3
-  br label %words.done
-words.done:
-  %p.next = phi i64 [ %p, %words.body ], [ %p, %words.given ], [ %p.more, %words.patch ]
-  %w.next = add i64 %w, 1
-  br label %words.check
+  store i64 %a.offset, ptr %p.offset
+  %p.more = add i64 %a.patches, 1
+  br label %arguments.done
+arguments.done:
+  %a.patches.next = phi i64 [ %a.patches, %arguments.inside ], [ %p.more, %arguments.patch ]
+  %a.next = add i64 %a, 1
+  br label %arguments.check
+steps.done:
+  %s.next = add i64 %s, 1
+  br label %steps.check
 outside:
-  %outside.found = sub i64 -1, %w.owner
+  %outside.found = sub i64 -1, %s.slot
   ret i64 %outside.found
-rows.check:
-  %r = phi i64 [ 0, %words.check ], [ %r.next, %rows.body ]
-  %r.more = icmp slt i64 %r, %rows
-  br i1 %r.more, label %rows.body, label %done
-rows.body:
-  %r.native.at = getelementptr i64, ptr %row_steps, i64 %r
-  %r.native = load i64, ptr %r.native.at
-  %r.place = add i64 %chosen, %r.native
-  %r.slot.at = getelementptr i64, ptr %values, i64 %r.place
-  %r.slot = load i64, ptr %r.slot.at
-  %r.word = mul i64 %r, 4
-  %r.row = getelementptr i64, ptr %table, i64 %r.word
-  %r.function.at = getelementptr i64, ptr %functions, i64 %r.slot
-  %r.function = load i64, ptr %r.function.at
-  store i64 %r.function, ptr %r.row
-  %r.start.at = getelementptr i64, ptr %starts, i64 %r.slot
-  %r.start = load i64, ptr %r.start.at
-  %r.words = ptrtoint ptr %words to i64
-  %r.arguments = add i64 %r.words, %r.start
-  %r.arguments.at = getelementptr i64, ptr %r.row, i64 1
-  store i64 %r.arguments, ptr %r.arguments.at
-  %r.given.row = getelementptr i64, ptr %row_words, i64 %r.word
-  %r.given.flags = getelementptr i64, ptr %r.given.row, i64 2
-  %r.given = load i64, ptr %r.given.flags
-  %r.own.at = getelementptr i64, ptr %flags, i64 %r.slot
-  %r.own = load i64, ptr %r.own.at
-  %r.versioned.at = getelementptr i64, ptr %versioned, i64 %r
-  %r.versioned = load i64, ptr %r.versioned.at
-  %r.is = icmp ne i64 %r.versioned, 0
-  %r.flags = select i1 %r.is, i64 %r.own, i64 %r.given
-  %r.flags.at = getelementptr i64, ptr %r.row, i64 2
-  store i64 %r.flags, ptr %r.flags.at
-  %r.part.from = getelementptr i64, ptr %r.given.row, i64 3
-  %r.part = load i64, ptr %r.part.from
-  %r.part.at = getelementptr i64, ptr %r.row, i64 3
-  store i64 %r.part, ptr %r.part.at
-  %r.next = add i64 %r, 1
-  br label %rows.check
 done:
-  ret i64 %p
+  ret i64 %s.patches
 }}
 
 define void @{IDLE}(ptr %arguments, i64 %low, i64 %high, i64 %of, i64 %worker, i64 %again) {{
   ret void
 }}
 
+define i64 @{LAYOUT}() {{
+  ret i64 $LAYOUT
+}}
+
 define void @{PLAN}(ptr %dims, ptr %values) {{
+  store i64 0, ptr %values
 $BODY
   ret void
 }}

@@ -1,14 +1,16 @@
 """Makes plans: two native calls, which compute every number that depends on sizes and fill the tables of a run with them.
 
 What is the same for all sizes is made once: addresses of kernels and constants, tables of calls, and which argument lies in which
-buffer.
+buffer. Between two runs all of it has left the caches, so a new size reads and writes as little as it can, and its plan is written
+where one was that nobody goes by any more.
 """
 
 from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, groupby
 
 import numpy as np
@@ -17,11 +19,12 @@ from fusewise.ir.size import Size, evaluate
 from fusewise.ir.types import TensorType
 from fusewise.lower.fixed import fixed_host
 from fusewise.lower.program import SIZES, HostStep, NativeStep, Port, Program, StepVersions
-from fusewise.runtime.arena import OutputBlocks, SizedOutputs, address_of, aligned_block
+from fusewise.records import record
+from fusewise.runtime.arena import OutputBlocks, address_of, aligned_block
 from fusewise.runtime.crew import Crew
-from fusewise.runtime.faults import faults_of
+from fusewise.runtime.faults import Faults, faults_of
 from fusewise.runtime.jit import Library
-from fusewise.runtime.plan_code import FILL, FILL_SPEC, IDLE, PLAN
+from fusewise.runtime.plan_code import FILL, FILL_SPEC, IDLE, LAYOUT, PLAN
 from fusewise.runtime.plan_tables import native_slots, numbers_of
 from fusewise.runtime.results import Results
 from fusewise.runtime.run_plan import (
@@ -33,35 +36,58 @@ from fusewise.runtime.run_plan import (
     objects_at,
     ports_of,
     stretch_rows,
+    words_of,
 )
 from fusewise.runtime.sound import place_fault
 from fusewise.runtime.threads import STEP_WORDS, CallRow, StepTable, step_table
 
-__all__ = ["PlanMaker"]
+__all__ = ["PlanMaker", "PlanTables"]
+
+
+@record(eq=False, slots=True)
+class PlanTables:
+    """Memory that a plan is written into. From `address` on lie its `numbers`, the kernels' arguments (`words`) and the calls of
+    its `stretches`, all in `block`; `faults` are told by its numbers."""
+
+    block: np.ndarray
+    address: int
+    numbers: memoryview
+    words: memoryview
+    stretches: tuple[Stretch, ...]
+    faults: Faults | None
 
 
 class PlanMaker:
-    """Of a program with symbols: `numbers` for the dimensions of inputs, and from these and an arena a plan."""
+    """Of a program with symbols: `tables` with the numbers for so many `dims` of inputs, and from these and an arena a plan.
+
+    `ValueError` for code that was made for other numbers.
+    """
 
     def __init__(
-        self, contents: Contents, library: Library, workers: int, host: Callable[[Program], HostMaker]
+        self, contents: Contents, library: Library, workers: int, dims: int, host: Callable[[Program], HostMaker]
     ) -> None:
         program = self._program = contents.program
         self._library, self._workers, self._host = library, workers, host
         self._maker: HostMaker | None = None
         self.layout = numbers_of(program)
+        if ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses[LAYOUT])() != self.layout.digest:
+            raise ValueError("the code for its sizes was made for others")
         self._compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.addresses[PLAN])
+        self._symbols = [(one.name, k) for one, k in zip(program.symbols, self.layout.symbols, strict=True)]
         self._kinds = [buffer.kind for buffer in program.buffers]
-        self._blocks = [self._block(k, contents) for k in range(len(program.buffers))]
+        self._memory = tuple(self._block(k, contents) for k in range(len(program.buffers)))
         self._contents = [k for k, kind in enumerate(self._kinds) if kind == "sizes"]
         self._inputs = ports_of(program)
-        self._sized = [k for k, b in enumerate(program.buffers) if b.kind == "host" and self._blocks[k] is None]
+        self._sized = [k for k, b in enumerate(program.buffers) if b.kind == "host" and self._memory[k] is None]
         self._steps(contents)
         self._ports()
-
-        self._faults = faults_of(program, self._blocks)
+        self._spare: list[PlanTables] = []
+        self._dims = array("q", [0] * max(1, dims))
+        self._dims_at, _ = self._dims.buffer_info()
+        self._arena = aligned_block(0)
+        self._faults = faults_of(program, self._memory)
         are_sized = any(not isinstance(one, np.ndarray) for _, one in program.objects)
-        self._objects = () if are_sized else objects_at(program.objects, {})
+        self._objects = None if are_sized else objects_at(program.objects, {})
 
     # --- what is made once --------------------------------------------------------------------------------------------
 
@@ -77,76 +103,77 @@ class PlanMaker:
         return block
 
     def _steps(self, contents: Contents) -> None:
-        """Tables of all slots, and one behind them of a step that has nothing to do; calls, with slots in place of addresses."""
-        slots = [slot for _, _, found in native_slots(self._program) for slot in found]
-        of_kernel = [self._library.addresses[symbol] for symbol in contents.symbols]
-        counts = [len(slot.arguments) for slot in slots]
-        buffers = [place.buffer for slot in slots for place in slot.arguments]
-        tables = {
-            "functions": [*(of_kernel[slot.kernel] for slot in slots), self._library.addresses[IDLE]],
-            "starts": [*(8 * start for start in accumulate(counts, initial=0))],
-            "flags": [*map(_flags, slots), 1],
-            "argument_buffers": [len(self._kinds) if buffer == SIZES else buffer for buffer in buffers],
-            "owners": [slot for slot, count in enumerate(counts) for _ in range(count)],
-            "arena_buffers": [k for k, kind in enumerate(self._kinds) if kind == "arena"],
-            "bases": [*map(self._base, range(len(self._kinds))), 0],
+        """Tables of all slots, and one behind them of a step that has nothing to do; and the calls."""
+        native = list(native_slots(self._program))
+        slots = [slot for _, _, found in native for slot in found]
+        functions = [self._library.addresses[contents.symbols[slot.kernel]] for slot in slots]
+        ends = list(accumulate((len(slot.arguments) for slot in slots), initial=0))
+        words = list(accumulate((max(len(slot.arguments) for slot in found) for _, _, found in native), initial=0))
+        places = [place for slot in slots for place in slot.arguments]
+        buffers = [len(self._kinds) if place.buffer == SIZES else place.buffer for place in places]
+        layout, idle = self.layout, self._library.addresses[IDLE]
+        rows = self._rows_of({number: 8 * word for (number, _, _), word in zip(native, words, strict=False)}, contents)
+        changing = {number: k for k, number in enumerate(rows) if isinstance(self._program.steps[number], StepVersions)}
+        calls = [(changing.get(number, -1), word) for (number, _, _), word in zip(native, words, strict=False)]
+        flags = map(_flags, slots)
+        own: dict[str, np.ndarray] = {
+            "bases": np.array([*map(self._base, range(len(self._kinds))), 0], np.int64),
+            "spans": np.array([*zip(layout.starts, layout.nbytes, strict=True)], np.int32),
+            "calls": np.array(calls, np.int32),
+            "slots": np.array([*zip(functions, flags, ends, ends[1:], strict=False), (idle, 1, 0, 0)], np.int64),
+            "arguments": np.array([*zip(buffers, layout.offsets, strict=True)], np.int32),
+            "patches": np.zeros((words[-1] + 1, 3), np.int64),
         }
+        start, stop = layout.template.size, layout.template.size + max(1, words[-1])
+        self._words = slice(start, stop)
+        self._template = np.concatenate([layout.template, np.zeros(stop - start, np.int64), self._calls.reshape(-1)])
+        counts = {
+            "steps": len(native),
+            "own": len(self._kinds),
+            "chosen": layout.chosen.start,
+            "words": start,
+            "table": stop,
+        }
+        spec = [address_of(own[n[1:]]) if n[0] == "*" and own[n[1:]].size else counts.get(n, 0) for n in FILL_SPEC]
+        self._own = own | {"spec": np.array(spec, np.int64)}
+        self._bases, self._patches = own["bases"], own["patches"]
+        self._in_arena = np.array([k for k, kind in enumerate(self._kinds) if kind == "arena"], np.int64)
+        fill = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+        self._fill = partial(fill(self._library.addresses[FILL]), address_of(self._own["spec"]))
+
+    def _rows_of(self, words: Mapping[int, int], contents: Contents) -> list[int]:
+        """Find the parts of a run, and the calls of all, with functions where there are no versions and in the place of addresses
+        how many bytes from the first the arguments of a step begin (`words`); of each call the number of its step."""
+        addresses = self._library.addresses
         self._parts: list[tuple[slice, tuple[int, ...]] | list[tuple[int, HostStep]]] = []
         rows: list[tuple[int, CallRow]] = []
-        native = -1
         for hosted, group in groupby(enumerate(self._program.steps), lambda row: isinstance(row[1], HostStep)):
             if hosted:
                 self._parts.append([(number, step) for number, step in group if isinstance(step, HostStep)])
                 continue
             calls = []
             for number, step in group:
-                native += 1
-                barrier, pieces = (step.barrier, step.pieces) if isinstance(step, NativeStep) else (True, 1)
-                calls.append((number, CallRow(native, 0, barrier, pieces=pieces)))
+                call = CallRow(0, words[number], barrier=True)
+                if isinstance(step, NativeStep):
+                    function = addresses[contents.symbols[step.kernel]]
+                    call = CallRow(function, words[number], step.barrier, pieces=step.pieces)
+                calls.append((number, call))
             found = stretch_rows(self._program, calls)
-            part = slice(len(rows), len(rows) + len(found))
-            self._parts.append((part, tuple(number for number, _ in found)))
+            self._parts.append((slice(len(rows), len(rows) + len(found)), tuple(number for number, _ in found)))
             rows += found
-        self._rows = step_table([row for _, row in rows]).words
-        tables["row_steps"] = [row.function for _, row in rows]
-        tables["versioned"] = [isinstance(self._program.steps[number], StepVersions) for number, _ in rows]
-        self._tables = {name: np.array(found or [0], np.int64) for name, found in tables.items()}
-        self._tables |= {"row_words": self._rows, "run": np.zeros(len(slots) + 1, np.uint8)}
-        self._spec(len(slots), native + 1)
+        self._calls = step_table([row for _, row in rows]).words
+        return [number for number, _ in rows]
 
     def _base(self, buffer: int) -> int:
         """Where a buffer lies in all plans; 0 for one of the caller's."""
-        block = self._blocks[buffer]
+        block = self._memory[buffer]
         if block is None:
             return 0 if self._kinds[buffer] in ("input", "output") else -1
         return address_of(block) or -1
 
-    def _spec(self, slots: int, steps: int) -> None:
-        """What native code reads to fill a plan's tables."""
-        layout, rows, own = self.layout, len(self._rows), self._tables
-        arguments = layout.offsets.stop - layout.offsets.start
-        parts = {
-            "slots": slots,
-            "steps": steps,
-            "buffers": len(self._kinds),
-            "arguments": arguments,
-            "rows": rows,
-            "arenas": layout.arena.stop - layout.arena.start,
-            "arena_offsets": layout.arena.start,
-            "chosen": layout.chosen.start,
-            "offsets": layout.offsets.start,
-            "nbytes": layout.nbytes.start,
-        }
-        words = [parts[n] if n in parts else address_of(own[n[1:]]) if own[n[1:]].size else 0 for n in FILL_SPEC]
-        self._spec_words, self._given = np.array(words, np.int64), np.zeros(max(1, 3 * arguments), np.int64)
-        self._addresses = address_of(self._spec_words), rows, address_of(self._given)
-        word, pointer = ctypes.c_int64, ctypes.c_void_p
-        fill = ctypes.CFUNCTYPE(word, pointer, pointer, pointer, pointer, pointer, word)
-        self._native_fill = fill(self._library.addresses[FILL])
-
     def _ports(self) -> None:
         program = self._program
-        self._outputs: list[tuple[int, OutputBlocks, slice]] = []
+        self._outputs: list[tuple[int, Callable[[tuple[int, ...]], np.ndarray], tuple[int, ...]]] = []
         self._kept: list[int] = []
         for number, port in enumerate(program.outputs):
             part = self.layout.shapes[number]
@@ -156,7 +183,7 @@ class PlanMaker:
             if self._kinds[port.buffer] != "output":
                 self._kept.append(number)
             elif all(port.buffer != buffer for buffer, _, _ in self._outputs):
-                self._outputs.append((port.buffer, OutputBlocks(port.type.dtype.numpy), part))
+                self._outputs.append((port.buffer, OutputBlocks(port.type.dtype.numpy).array, part))
         self._results = None if self._kept else Results(program.outputs, program.buffers)
         hosts = [step for step in program.steps if isinstance(step, HostStep)]
         seen = [place for step in hosts for _, place, _ in (*step.reads, *step.writes) if place is not None]
@@ -164,107 +191,126 @@ class PlanMaker:
 
     # --- what is made for each plan -------------------------------------------------------------------------------------
 
-    def numbers(self, dims: Iterable[int]) -> np.ndarray:
-        """All numbers for the dimensions of inputs, one behind the other; the first number is 0 if they are sound."""
-        found, given = self.layout.template.copy(), array("q", dims)
-        self._compute(given.buffer_info()[0], address_of(found))
-        return found
+    def tables(self, dims: Iterable[int]) -> PlanTables:
+        """With all numbers for the dimensions of inputs, one behind the other; the first number is 0 if they are sound. The same
+        until there is a plan of them."""
+        if not self._spare:
+            self._spare.append(self._new_tables())
+        tables, given = self._spare[-1], self._dims
+        for k, dim in enumerate(dims):
+            given[k] = dim
+        self._compute(self._dims_at, tables.address)
+        return tables
 
-    def plan(self, numbers: np.ndarray, arena: np.ndarray) -> RunPlan:
+    def reuse(self, plan: RunPlan) -> None:
+        """Nobody goes by a plan any more."""
+        if isinstance(plan.tables, PlanTables):
+            self._spare.append(plan.tables)
+
+    def plan(self, tables: PlanTables, arena: np.ndarray) -> RunPlan:
         """The plan of these numbers, in an arena that is large enough. `ValueError` for an argument outside its buffer."""
-        blocks, bases = list(self._blocks), self._tables["bases"]
-        for buffer in self._contents:
-            block = blocks[buffer] = self._filled(numbers, buffer)
-            bases[buffer] = address_of(block)
-        nbytes = numbers[self.layout.nbytes]
-        for buffer in self._sized:
-            block = blocks[buffer] = aligned_block(int(nbytes[buffer]))
-            bases[buffer] = address_of(block)
-        words, calls = np.empty(max(1, self._tables["owners"].size), np.int64), np.empty(self._rows.shape, np.int64)
-        patches = self._fill(numbers, words, calls, address_of(arena))
-        for buffer in self._viewed:
-            if self._kinds[buffer] == "arena":
-                start = int(bases[buffer]) - address_of(arena)
-                blocks[buffer] = arena[start : start + int(nbytes[buffer])]
+        self._spare.clear()
+        numbers, memory = tables.numbers, self._memory
+        if arena is not self._arena:
+            self._arena, self._bases[self._in_arena] = arena, address_of(arena)
+        if self._contents or self._sized or self._viewed:
+            memory = self._own_memory(tables, arena)
+        count = self._fill(tables.address)
+        if count < 0:
+            raise ValueError(f"an argument of kernel call {-1 - count} lies outside its buffer")
         return RunPlan(
             self._program,
             self._library,
             self._inputs,
-            tuple(blocks),
-            words.data,
-            patches,
-            tuple([(b, SizedOutputs(made, tuple(numbers[part].tolist()))) for b, made, part in self._outputs]),
-            self._parts_of(numbers, calls),
+            memory,
+            tables.words,
+            self._patches[:count].tolist(),
+            tuple([(b, partial(array_of, tuple([numbers[k] for k in part]))) for b, array_of, part in self._outputs]),
+            self._parts_of(tables),
             self._results or self._results_of(numbers),
-            None if self._faults is None else self._faults.at(lambda size: evaluate(size, self._values(numbers))),
-            numbers=numbers,
-            objects=self._objects or objects_at(self._program.objects, self._values(numbers)),
+            tables.faults,
+            tables=tables,
+            objects=objects_at(self._program.objects, _values(self._symbols, numbers))
+            if self._objects is None
+            else self._objects,
         )
 
-    def _values(self, numbers: np.ndarray) -> dict[str, int]:
-        """The symbols' values by name."""
-        return dict(
-            zip([symbol.name for symbol in self._program.symbols], numbers[self.layout.symbols].tolist(), strict=True)
-        )
-
-    def _filled(self, numbers: np.ndarray, buffer: int) -> np.ndarray:
-        """The contents of a buffer that are known in terms of sizes, as bytes."""
-        found = numbers[self.layout.contents[buffer]]
-        narrow = self._program.buffers[buffer].nbytes < 8 * found.size
-        return (found.astype(np.int32) if narrow else found).view(np.uint8)
-
-    def _fill(
-        self, numbers: np.ndarray, words: np.ndarray, calls: np.ndarray, arena: int
-    ) -> tuple[tuple[int, Sequence[tuple[int, int]]], ...]:
-        """Write the arguments of all slots and the calls; what of the arguments points into the caller's arrays."""
-        spec, rows, given = self._addresses
-        count = self._native_fill(
-            spec, address_of(numbers), address_of(words), address_of(calls) if rows else 0, given, arena
-        )
-        if count < 0:
-            raise ValueError(f"an argument of kernel call {-1 - count} lies outside its buffer")
-        found: dict[int, list[tuple[int, int]]] = {}
-        triples = iter(self._given[:count].tolist())
-        for buffer, place, offset in zip(triples, triples, triples, strict=True):
-            found.setdefault(buffer, []).append((place, offset))
-        return tuple(found.items())
-
-    def _parts_of(self, numbers: np.ndarray, table: np.ndarray) -> tuple[Stretch | HostPart, ...]:
-        """Calls, and host steps for these sizes."""
-        at = address_of(table) if table.size else 0
-        parts: list[Stretch | HostPart] = []
+    def _new_tables(self) -> PlanTables:
+        """Tables with what is the same in all plans."""
+        block = aligned_block(self._template.nbytes).view(np.int64)
+        block[:] = self._template
+        address, calls = address_of(block), block[self._words.stop :].reshape(-1, STEP_WORDS)
+        calls[:, 1] += address + 8 * self._words.start
+        stretches = []
         for part in self._parts:
-            if isinstance(part, list):
-                values = self._values(numbers)
-                self._maker = self._maker or self._host(self._program)
-                steps = [(k, fixed_host(step, values)) for k, step in part]
-                self._require_inside([step for _, step in steps], numbers[self.layout.nbytes])
-                parts.extend(self._maker(steps))
+            if isinstance(part, tuple):
+                rows, steps = part
+                at = address + 8 * (self._words.stop + STEP_WORDS * rows.start)
+                stretches.append(Stretch(StepTable(calls[rows], at, len(steps)), steps, Crew(self._workers)))
+        numbers, words = block[: self._words.start].data, block[self._words].data
+        values = partial(_values, self._symbols, numbers)
+        faults = None if self._faults is None else self._faults.at(lambda size: evaluate(size, values()))
+        return PlanTables(block, address, numbers, words, tuple(stretches), faults)
+
+    def _own_memory(self, tables: PlanTables, arena: np.ndarray) -> tuple[np.ndarray | None, ...]:
+        """Memory of buffers as `RunPlan` has it, with that of buffers which are this plan's own, or are looked at in it."""
+        found, layout, numbers = list(self._memory), self.layout, tables.numbers
+        own = {buffer: self._filled(numbers, buffer) for buffer in self._contents}
+        own |= {buffer: aligned_block(numbers[layout.nbytes[buffer]]) for buffer in self._sized}
+        for buffer, block in own.items():
+            found[buffer], self._bases[buffer] = block, address_of(block)
+        for buffer in self._viewed:
+            if self._kinds[buffer] == "arena":
+                start = numbers[layout.starts[buffer]]
+                found[buffer] = arena[start : start + numbers[layout.nbytes[buffer]]]
+        return tuple(found)
+
+    def _filled(self, numbers: memoryview, buffer: int) -> np.ndarray:
+        """The contents of a buffer that are known in terms of sizes, as bytes."""
+        found = [numbers[k] for k in self.layout.contents[buffer]]
+        return words_of(found, self._program.buffers[buffer].nbytes).view(np.uint8)
+
+    def _parts_of(self, tables: PlanTables) -> tuple[Stretch | HostPart, ...]:
+        """Calls, and host steps for these sizes."""
+        for stretch in tables.stretches:
+            stretch.crew.forget()
+        if len(tables.stretches) == len(self._parts):
+            return tables.stretches
+        parts: list[Stretch | HostPart] = []
+        stretches, values = iter(tables.stretches), _values(self._symbols, tables.numbers)
+        for part in self._parts:
+            if isinstance(part, tuple):
+                parts.append(next(stretches))
                 continue
-            rows, calls = part
-            rows_of = StepTable(table[rows], at + 8 * STEP_WORDS * rows.start, len(calls))
-            parts.append(Stretch(rows_of, calls, Crew(self._workers)))
+            self._maker = self._maker or self._host(self._program)
+            steps = [(k, fixed_host(step, values)) for k, step in part]
+            self._require_inside([step for _, step in steps], tables.numbers)
+            parts.extend(self._maker(steps))
         return tuple(parts)
 
-    @staticmethod
-    def _require_inside(steps: Sequence[HostStep], nbytes: np.ndarray) -> None:
+    def _require_inside(self, steps: Sequence[HostStep], numbers: memoryview) -> None:
         """Raise `ValueError` for an operand of host steps, whose sizes are known, outside its buffer."""
         for step in steps:
             for name, place, kind in (*step.reads, *step.writes):
                 if place is not None and isinstance(kind, TensorType):
-                    fault = place_fault(name, place, kind, int(nbytes[place.buffer]))
+                    fault = place_fault(name, place, kind, numbers[self.layout.nbytes[place.buffer]])
                     if fault:
                         raise ValueError(fault)
 
-    def _results_of(self, numbers: np.ndarray) -> Results:
+    def _results_of(self, numbers: memoryview) -> Results:
         """Where outputs lie in memory of the program's own, with their types."""
         outputs = list(self._program.outputs)
         for number in self._kept:
             port, part = outputs[number], self.layout.shapes[number]
             assert isinstance(port.type, TensorType) and part is not None
-            kind = TensorType(port.type.dtype, tuple(numbers[part].tolist()))
+            kind = TensorType(port.type.dtype, tuple(numbers[k] for k in part))
             outputs[number] = Port(port.name, kind, port.buffer)
         return Results(outputs, self._program.buffers)
+
+
+def _values(symbols: Sequence[tuple[str, int]], numbers: memoryview) -> dict[str, int]:
+    """The symbols' values by name, of which each has its position."""
+    return {name: numbers[k] for name, k in symbols}
 
 
 def _flags(step: NativeStep) -> int:

@@ -55,7 +55,7 @@ class Plans:
         program = self._program = contents.program
         self._contents, self._library, self._workers, self._host = contents, library, workers, host
         self._reader = SymbolReader(program.symbols, program.inputs, program.checks)
-        self._maker = PlanMaker(contents, library, workers, partial(host, library.addresses))
+        self._maker = PlanMaker(contents, library, workers, sum(self._reader.ranks), partial(host, library.addresses))
         self._limit = planned_limit()
         self._constants = 0
         self._arena = arena
@@ -97,9 +97,9 @@ class Plans:
     def _make_room(self) -> None:
         """Forget the plan used longest ago, if there are enough. Those of programs of one size, which take longer to make, stay."""
         special = {} if self.specialist is None else self.specialist.programs
-        others = [shapes for shapes in self._known if shapes not in special]
+        others = [shapes for shapes in self._known if shapes not in special] if special else self._known
         if len(others) >= self._kept:
-            del self._known[others[0]]
+            self._maker.reuse(self._known.pop(next(iter(others))))
 
     def ran(self, elapsed_ns: int) -> None:
         """Tell the specialist of a run by the last plan."""
@@ -135,11 +135,12 @@ class Plans:
         if tuple(map(len, shapes)) != self._reader.ranks:
             self._reader.values(shapes)
         maker = self._maker
-        numbers = maker.numbers(chain.from_iterable(shapes))
+        tables = maker.tables(chain.from_iterable(shapes))
+        numbers = tables.numbers
         if numbers[0]:
             raise self._fault(shapes)
-        total = int(numbers[maker.layout.total])
-        wanted = total + int(numbers[maker.layout.outputs]) + self._constants
+        total = numbers[maker.layout.total]
+        wanted = total + numbers[maker.layout.outputs] + self._constants
         if wanted > self._limit:
             raise self._too_large(self._reader.values(shapes), wanted)
         while self.specialist is not None and wanted + self.specialist.own_bytes > self._limit:
@@ -148,7 +149,7 @@ class Plans:
             return self._guarded(shapes)
         self._grow(total, self._limit - wanted + total)
         try:
-            return maker.plan(numbers, self._arena)
+            return maker.plan(tables, self._arena)
         except ValueError as error:
             raise UsageError(
                 f"the program does not fit itself for {told(self._reader.values(shapes))}: {error}"

@@ -6,11 +6,11 @@ where it lies. Each round has a condition of its own, which all workers look at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fusewise.runtime.arena import Outputs, SizedOutputs, address_of
+from fusewise.runtime.arena import address_of
 from fusewise.runtime.rounds import RoundPorts, Rounds
 from fusewise.runtime.run_plan import RunPlan, Stretch
 from fusewise.runtime.threads import STEP_WORDS, EndRow, StepTable, shared_pool
@@ -36,7 +36,7 @@ def run_rounds(
         return None
     fresh, buffers = dict(plan.fresh), [port.buffer for port in plan.program.outputs]
     states = _states(ports, values, [fresh[buffer] for buffer in buffers])
-    single = [fresh[buffers[result]].array() for result in ports.gathered]
+    single = [fresh[buffers[result]]() for result in ports.gathered]
     count = min(count, _most_rounds(plan), _MOST_BYTES // max(1, sum(one.nbytes for one in single)))
     if states is None or count < 2:
         return None
@@ -61,7 +61,7 @@ def run_rounds(
     going = np.ones(count, np.uint8)
     if ports.condition is not None:
         carried(*ports.condition, address_of(going) + turns)
-    unwanted = {buffer: fresh[buffer].array() for buffer in fresh.keys() - at.keys()}
+    unwanted = {buffer: fresh[buffer]() for buffer in fresh.keys() - at.keys()}
     at |= {buffer: address_of(array) for buffer, array in unwanted.items()}
     _launch(plan, at, None if ports.condition is None else address_of(going), count)
     if plan.faults is not None:
@@ -86,14 +86,14 @@ def _most_rounds(plan: RunPlan) -> int:
 
 
 def _states(
-    ports: RoundPorts, values: Sequence[np.ndarray], outputs: Sequence[Outputs | SizedOutputs]
+    ports: RoundPorts, values: Sequence[np.ndarray], outputs: Sequence[Callable[[], np.ndarray]]
 ) -> list[tuple[np.ndarray, np.ndarray]] | None:
     """Two arrays for each state; None where one changes its shape, or the condition is not one byte."""
-    if ports.condition is not None and outputs[ports.condition[1]].array().nbytes != 1:
+    if ports.condition is not None and outputs[ports.condition[1]]().nbytes != 1:
         return None
     found = []
     for place, result in ports.states:
-        both = outputs[result].array(), outputs[result].array()
+        both = outputs[result](), outputs[result]()
         if place >= 0 and (both[0].shape != values[place].shape or both[0].dtype != values[place].dtype):
             return None
         found.append(both)
@@ -108,9 +108,8 @@ def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None
     own = np.frombuffer(plan.words, np.int64)
     words = np.empty((count, own.size), np.int64)
     words[:] = own
-    for buffer, patches in plan.patches:
-        for number, offset in patches:
-            words[:, number] = at[buffer] + offset
+    for buffer, number, offset in plan.patches:
+        words[:, number] = at[buffer] + offset
     calls, turns = part.table.words, np.arange(count)
     table = np.empty((count, len(calls) + (going is not None), STEP_WORDS), np.int64)
     table[:, : len(calls)] = calls

@@ -14,7 +14,7 @@ from fusewise.ir.graph import SizesConstant
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, HostStep, NativeStep, Program
 from fusewise.records import record
-from fusewise.runtime.arena import Outputs, SizedOutputs, address_of, aligned_block
+from fusewise.runtime.arena import Outputs, address_of, aligned_block
 from fusewise.runtime.crew import Crew
 from fusewise.runtime.faults import Faults, faults_of
 from fusewise.runtime.jit import Library
@@ -45,6 +45,8 @@ HostPart = tuple[int, Union["HostCall", "HostStage"]]
 
 Ports = tuple[tuple[int, str], ...]
 
+Patch = Sequence[int]
+
 HostMaker = Callable[[Sequence[tuple[int, HostStep]]], list[HostPart]]
 
 
@@ -62,8 +64,8 @@ class RunPlan:
     """Everything a run goes by, for one tuple of sizes where the program has symbols.
 
     `ports` has buffer and name of each input. `words` are the kernels' arguments, into which a run writes where the caller's arrays
-    are: `patches` has by buffer the numbers of words, and byte offsets. `fresh` makes the arrays of the outputs that have memory of
-    their own. Words may point into `numbers`.
+    are: `patches` has buffer, number of the word, and byte offset. `fresh` makes the arrays of the outputs that have memory of
+    their own. Words and calls may lie in `tables`.
     """
 
     program: Program
@@ -71,13 +73,13 @@ class RunPlan:
     ports: Ports
     memory: tuple[np.ndarray | None, ...]
     words: memoryview
-    patches: tuple[tuple[int, Sequence[tuple[int, int]]], ...]
-    fresh: tuple[tuple[int, Outputs | SizedOutputs], ...]
+    patches: Sequence[Patch]
+    fresh: tuple[tuple[int, Callable[[], np.ndarray]], ...]
     parts: tuple[Stretch | HostPart, ...]
     results: Results
     faults: Faults | None = None
     checks: Checks | None = None
-    numbers: np.ndarray | None = None
+    tables: object = None
     objects: tuple[tuple[str, np.ndarray], ...] = ()
 
 
@@ -168,7 +170,7 @@ def run_plan_of(
         table = step_table([row for _, row in found])
         parts.append(Stretch(table, tuple(number for number, _ in found), Crew(workers)))
     fresh = {
-        port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy))
+        port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy).array)
         for port in program.outputs
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
         if memory[port.buffer] is None
@@ -191,14 +193,14 @@ def run_plan_of(
 
 def _patches(
     program: Program, steps: Sequence[NativeStep], memory: tuple[np.ndarray | None, ...], fresh: Collection[int]
-) -> tuple[tuple[int, Sequence[tuple[int, int]]], ...]:
-    """Which arguments point into the arrays of the caller, by buffer."""
+) -> tuple[Patch, ...]:
+    """Which arguments point into the arrays of the caller."""
     given = {*(port.buffer for port in program.inputs), *fresh}
-    found: dict[int, list[tuple[int, int]]] = {}
-    for number, place in enumerate(place for step in steps for place in step.arguments):
-        if place.buffer in given and memory[place.buffer] is None:
-            found.setdefault(place.buffer, []).append((number, place.offset))
-    return tuple((buffer, tuple(words)) for buffer, words in found.items())
+    return tuple(
+        (place.buffer, number, place.offset)
+        for number, place in enumerate(place for step in steps for place in step.arguments)
+        if place.buffer in given and memory[place.buffer] is None
+    )
 
 
 def _checks(program: Program, memory: tuple[np.ndarray | None, ...]) -> Checks | None:
