@@ -66,6 +66,25 @@ def test_what_the_system_says_of_the_processor(tmp_path):
     assert host.processor(tmp_path / "nowhere") == ""
 
 
+def test_tiles_are_none_where_the_system_refuses_them(monkeypatch, tmp_path):
+    """Neither for code that is made here, nor for code that was made where they were permitted."""
+    line = "vendor_id : Maker\ncpu family : 6\nmodel : 143\nflags : avx2 amx_bf16 amx_tile\n"
+    root = written(tmp_path, {"proc/cpuinfo": line})
+    found = {"avx2": True, "amx-tile": True, "amx-bf16": True, "amx-fp16": False}
+    said = {}
+    for permits in (True, False):
+        monkeypatch.setattr(host, "permits_tiles", lambda permits=permits: permits)
+        assert host._permitted(found) == {**found, "amx-tile": permits, "amx-bf16": permits}
+        said[permits] = host.processor(root)
+    assert said[True] == said[False].replace("no tiles", "tiles") != said[False]
+
+
+def test_nobody_is_asked_for_tiles_that_there_are_not(monkeypatch, tmp_path):
+    monkeypatch.setattr(host, "permits_tiles", lambda: pytest.fail("is asked"))
+    assert host._permitted({"avx2": True, "amx-tile": False}) == {"avx2": True, "amx-tile": False}
+    host.processor(written(tmp_path, {"proc/cpuinfo": "vendor_id : M\ncpu family : 6\nmodel : 1\nflags : avx2\n"}))
+
+
 def test_cache_sizes(tmp_path):
     folder = "sys/devices/system/cpu/cpu0/cache"
     found = {

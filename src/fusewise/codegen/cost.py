@@ -12,7 +12,7 @@ from fusewise.codegen.nest.instruction import FMA_LATENCY
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import LINE_BYTES, Target
 
-__all__ = ["bound", "finish_cycles", "line_cycles", "matrix_cycles", "slim_cycles", "step_cycles"]
+__all__ = ["bound", "finish_cycles", "line_cycles", "matrix_cycles", "matrix_finish", "slim_cycles", "step_cycles"]
 
 
 def bound(adding: float, loads: float, figures: TileFigures, latency: float = FMA_LATENCY) -> float:
@@ -54,10 +54,22 @@ def finish_cycles(target: Target, sums: int) -> float:
     return 4 + target.figures.overhead.finish * max(0, sums - target.registers // 2)
 
 
-def matrix_cycles(tile: Tile) -> float:
-    """The same of a stored lane of the reduction by a matrix unit, which multiplies while operands are loaded."""
+def matrix_cycles(target: Target, tile: Tile) -> float:
+    """The same of a stored lane of the reduction by a matrix unit, which multiplies while operands are loaded: once for each part,
+    or columns for each product where there are not enough registers. A sum can be added to again after the latency."""
     instruction = tile.instruction
     form, rows = instruction.matrix, tile.rows // instruction.rows
     assert form is not None, "a matrix unit multiplies tiles"
-    adding = len(form.products) * rows * tile.vectors * form.unit.cycles
-    return max(adding, form.parts * (rows + tile.vectors) * form.unit.load_cycles) / instruction.steps
+    products = len(form.products)
+    is_kept = form.unit.registers - rows * tile.vectors - rows >= tile.vectors
+    loads = form.parts * rows + (form.parts if is_kept else products) * tile.vectors
+    adding = max(products * rows * tile.vectors * form.unit.cycles, products * instruction.latency)
+    cycles = max(adding, loads * form.unit.load_cycles) + target.figures.overhead.load * loads
+    return cycles / instruction.steps
+
+
+def matrix_finish(tile: Tile) -> float:
+    """The same of beginning and ending such a tile, whose sums are loaded and stored."""
+    form, sums = tile.instruction.matrix, tile.rows // tile.instruction.rows * tile.vectors
+    assert form is not None, "a matrix unit multiplies tiles"
+    return 4 + sums * (form.unit.load_cycles + form.unit.store_cycles)

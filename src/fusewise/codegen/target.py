@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from fusewise.codegen.machine.figures import MeasuredFigures
+from fusewise.codegen.machine.processors import PROCESSORS
 from fusewise.records import record
 
 __all__ = [
     "FIRST_LEVEL",
     "LINE_BYTES",
+    "MATRIX_TARGET",
     "SECOND_LEVEL",
     "TARGETS",
     "InstructionSet",
@@ -126,3 +128,15 @@ TARGETS: tuple[Target, ...] = (
     Target("neon", "aarch64-unknown-linux-gnu", "generic", "", 128, 32),
 )
 """Generic targets, for inspection and tests; the runtime describes the host itself."""
+
+MATRIX_TARGET = Target(
+    "amx",
+    "x86_64-unknown-linux-gnu",
+    "sapphirerapids",
+    "+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512vnni,+f16c",
+    512,
+    32,
+    l2_bytes=2 * 1024 * 1024,
+    adds_apart=PROCESSORS["sapphirerapids"].adds_apart,
+).with_figures(overhead=PROCESSORS["sapphirerapids"].overhead)
+"""A Sapphire Rapids, the first with a matrix unit, for inspection and for tests that read its code."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import takewhile
@@ -18,6 +18,7 @@ from pathlib import Path
 from fusewise.codegen.machine.processors import PROCESSORS, Processor
 from fusewise.codegen.target import Target
 from fusewise.errors import ResourceLimit, UsageError
+from fusewise.runtime.permission import permits_tiles
 
 __all__ = [
     "MAXIMUM_WORKERS",
@@ -42,13 +43,14 @@ _SYSTEM = Path("/")
 
 @cache
 def host_target() -> Target:
-    """The CPU this process runs on."""
+    """The CPU this process runs on, with what the system lets it use."""
     import llvmlite.binding as llvm
 
     try:
         features = llvm.get_host_cpu_features()
     except RuntimeError:  # a system whose features LLVM cannot read: stay with what every such CPU has
         features = {}
+    features = _permitted(features)
     flags = {name for name, present in features.items() if present}
     text = ",".join(f"{'+' if present else '-'}{name}" for name, present in sorted(features.items()))
     target = target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), flags)
@@ -60,6 +62,13 @@ def host_target() -> Target:
         l2_bytes=sizes.get("l2_bytes", target.l2_bytes),
         l3_bytes=sizes.get("l3_bytes", target.l3_bytes),
     )
+
+
+def _permitted(features: Mapping[str, bool]) -> dict[str, bool]:
+    """Features, without tiles where this process may not use them."""
+    tiles = {name for name, present in features.items() if present and name.startswith("amx")}
+    refused = tiles if tiles and not permits_tiles() else set()
+    return {name: present and name not in refused for name, present in features.items()}
 
 
 def target_of(triple: str, cpu: str, flags: set[str]) -> Target:
@@ -79,8 +88,8 @@ def target_of(triple: str, cpu: str, flags: set[str]) -> Target:
 
 
 def processor(root: Path = _SYSTEM) -> str:
-    """What the system says of the CPU and its features, without LLVM: where it says the same, code for this machine runs. Empty
-    where it says nothing."""
+    """What the system says of the CPU and its features, without LLVM, and whether this process may use its tiles: where it says
+    the same, code for this machine runs. Empty where it says nothing."""
     try:
         with (root / "proc/cpuinfo").open() as file:
             first = list(takewhile(str.strip, file))
@@ -88,7 +97,10 @@ def processor(root: Path = _SYSTEM) -> str:
         return ""
     facts = dict([part.strip() for part in line.split(":", 1)] for line in first if ":" in line)
     known = [facts.get(name, "") for name in ("vendor_id", "cpu family", "model", "flags")]
-    return "; ".join((platform.machine(), *known)) if all(known) else ""
+    if not all(known):
+        return ""
+    tiles = [] if "amx_tile" not in known[-1].split() else ["tiles" if permits_tiles() else "no tiles"]
+    return "; ".join((platform.machine(), *known, *tiles))
 
 
 def cache_bytes(root: Path = _SYSTEM) -> dict[str, int]:

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from fusewise.codegen.cost import matrix_cycles, matrix_finish
 from fusewise.codegen.families.product.plan import Product, RowAxis, plan_product, tiles_for
 from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles, is_slim, widths
+from fusewise.codegen.instructions.table import AMX_BF16, AMX_INT8, AMX_PARTS
 from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.tile import Tile
-from fusewise.codegen.target import TARGETS, Target
+from fusewise.codegen.target import MATRIX_TARGET, TARGETS, Target
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
 ONE_A_CYCLE = replace(AVX512, multiply_bits=512)
@@ -131,3 +134,37 @@ def test_rows_of_one_set_of_the_cache_stay_within_its_places() -> None:
 
     assert most_rows(1024) == most_rows(2048) == 8
     assert most_rows(1040) > 8
+
+
+@pytest.mark.parametrize(
+    "rows, columns, shape",
+    [
+        (1024, 1024, (2, 2)),
+        (128, 768, (2, 2)),
+        (3136, 64, (2, 2)),
+        (16, 768, (1, 6)),
+        (31, 768, (1, 6)),
+        (64, 16, (2, 1)),
+    ],
+)
+@pytest.mark.parametrize("row", [AMX_BF16, AMX_PARTS, AMX_INT8[0]], ids=repr)
+def test_tiles_of_a_matrix_unit(row: Instruction, rows: int, columns: int, shape: tuple[int, int]) -> None:
+    """Large products take the square, which loads least for each product; few rows as many columns as registers allow."""
+    product = TiledProduct(rows, columns, 384, max_rows=48, instruction=row)
+    best, *others = favourite_tiles(row.room(MATRIX_TARGET), product, widths(MATRIX_TARGET, columns, row))
+    assert (best.rows // 16, best.vectors) == shape
+    for tile in (best, *others):
+        assert tile.rows // 16 * (tile.vectors + 1) < 8 and tile.rows <= max(16, rows) and tile.lanes == 16
+
+
+def test_a_sum_of_a_matrix_unit_waits_for_the_product_before() -> None:
+    """A single tile multiplies once in 52 cycles, four of them each in 16; parts wait for one after the other."""
+    cycles = {
+        shape: matrix_cycles(MATRIX_TARGET, Tile(16 * shape[0], shape[1], 16, AMX_BF16))
+        for shape in ((1, 1), (2, 2), (1, 6))
+    }
+    assert 16 * cycles[1, 1] == pytest.approx(52, abs=1) and 16 * cycles[2, 2] == pytest.approx(64, abs=1)
+    assert 16 * cycles[1, 6] == pytest.approx(96, abs=2)
+    in_parts = matrix_cycles(MATRIX_TARGET, Tile(32, 2, 16, AMX_PARTS))
+    assert 32 * in_parts == pytest.approx(3 * 64, abs=3)
+    assert matrix_finish(Tile(32, 2, 16, AMX_BF16)) == 4 + 4 * (8 + 16)

@@ -164,7 +164,7 @@ def cycles_of(product: Product, target: Target, tile: Tile) -> int:
     """Cycles that the multiply-adds take a core at least."""
     tiles = product.tiles(tile)
     if tile.instruction.matrix is not None:
-        return int(tiles * product.depth * matrix_cycles(tile))
+        return int(tiles * product.depth * matrix_cycles(target, tile))
     size = tile.instruction.sum.bits
     return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from fusewise.codegen.cost import finish_cycles, line_cycles, matrix_cycles, slim_cycles, step_cycles
+from fusewise.codegen.cost import finish_cycles, line_cycles, matrix_cycles, matrix_finish, slim_cycles, step_cycles
 from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
@@ -90,7 +90,7 @@ def favourite_tiles(
         crossing = product.row_extent is not None and (product.row_extent % r != 0 or product.rows % r != 0)
         is_whole = r in figures.near_rows and product.rows % r == 0 and not crossing
         if tile.instruction.matrix is not None:
-            step = matrix_cycles(tile)
+            step = matrix_cycles(target, tile)
         elif is_near and is_whole and is_slim(target, tile):
             step = slim_cycles(target, r * v, bits)
         else:
@@ -100,7 +100,8 @@ def favourite_tiles(
             step *= figures.narrow
         if product.depth * tile.width * 4 > target.l1_bytes // 2:
             step += line_cycles(target, tile.width * 4)
-        once = finish_cycles(target, r * v) + (2 * r if crossing else 0)
+        finish = finish_cycles(target, r * v) if tile.instruction.matrix is None else matrix_finish(tile)
+        once = finish + (2 * r if crossing else 0)
         run = figures.run * 2 / target.multiplies(bits) * r if is_far and v < vectors else 0
         return max(step * product.depth + once, run) * -(-product.rows // r) * -(-vectors // v) * waiting(tile)
 

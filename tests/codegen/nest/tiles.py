@@ -1,0 +1,78 @@
+"""Reductions whose operands and sums lie in memory, as programs and as NumPy has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.instruction import Instruction
+from fusewise.codegen.nest.tile import ReductionLoop, Tile, accumulate_tiles, with_tiles
+from fusewise.records import record
+
+__all__ = ["OnTiles"]
+
+
+@record(frozen=True)
+class OnTiles:
+    """`rows` x `vectors` tiles, reduced over `outer` runs of `inner` steps of an instruction, runs of rows `apart` lanes from
+    each other."""
+
+    instruction: Instruction
+    rows: int
+    vectors: int
+    outer: int
+    inner: int
+    apart: int
+
+    @property
+    def tile(self) -> Tile:
+        row = self.instruction
+        return Tile(self.rows * row.rows, self.vectors, row.lanes, row)
+
+    @property
+    def levels(self) -> tuple[ReductionLoop, ...]:
+        lanes = self.inner * self.instruction.steps
+        return (ReductionLoop(self.outer, lanes + self.apart), ReductionLoop(lanes, 1))
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """Of rows and of the panel, in lanes."""
+        return self.outer * (self.inner * self.instruction.steps + self.apart) + 3, self.tile.width + 5
+
+    def program(self) -> Module:
+        """A function of sums, rows and panel."""
+        module = Module()
+        f = module.function("f", ("ptr", "ptr", "ptr"))
+        sums, left, right = f.arguments
+        (left_pitch, right_pitch), row = self.pitches, self.instruction
+        with_tiles(
+            f,
+            row,
+            lambda: accumulate_tiles(f, self.tile, sums, (left, left_pitch), (right, right_pitch), self.levels),
+        )
+        f.give_back()
+        return module
+
+    def operands(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sums, rows [rows, pitch, terms] and panel [steps, pitch, terms], all small whole numbers."""
+        rng, row = np.random.default_rng(seed), self.instruction
+        assert row.matrix is not None
+        (left_pitch, right_pitch), steps = self.pitches, self.outer * self.inner * row.steps
+        left = rng.integers(0, 8, (self.tile.rows, left_pitch, row.terms)).astype((row.matrix.part or row.left).numpy)
+        right = rng.integers(0, 8, (steps, right_pitch, row.terms)).astype((row.matrix.part or row.right).numpy)
+        sums = rng.integers(-99, 99, (self.tile.rows, self.tile.width)).astype(row.sum.numpy)
+        return sums, left, right
+
+    def expected(self, operands: Sequence[np.ndarray]) -> np.ndarray:
+        """The sums behind it."""
+        (sums, left, right), form = (x.astype(np.float64) for x in operands), self.instruction.matrix
+        assert form is not None
+        stride = self.levels[0].stride
+        runs = [left[:, k * stride : k * stride + self.levels[1].extent] for k in range(self.outer)]
+        rows = np.concatenate(runs, axis=1).reshape(self.tile.rows, -1, form.parts, form.steps, self.instruction.terms)
+        panel = right[:, : self.tile.width].reshape(-1, form.parts, form.steps, self.tile.width, self.instruction.terms)
+        for a, b in form.products:
+            sums = sums + np.einsum("mukt,uknt->mn", rows[:, :, a], panel[:, b])
+        return sums.astype(operands[0].dtype)
