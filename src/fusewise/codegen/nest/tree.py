@@ -5,6 +5,7 @@ A node is an operation on scalars and vectors in registers, or one of what holds
     For       counted, may carry values         When    one of two blocks, by a condition
     Repeat    as long as a condition holds      Stage   what is made once for a unit of work, and kept
     Accumulate (`nest.tile`)    the reduction of a register tile
+    AccumulateTiles, WithTiles  that of one whose sums lie in memory, and the stretch that uses a matrix unit for it
     StoreAccumulator            the stores of a task, of one accumulator
 
 Everything is immutable but `Function` while it is built (`nest.build`). It is printed (`nest.text`) and read back (`nest.parse`),
