@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from tests.codegen.nest.length import expected_operations
 
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.nest.build import Module
@@ -35,8 +36,11 @@ def interpreted(
             if argument.name == "fault":
                 array[:] = 0
         pointers.append(Address(Memory(argument.name, array.reshape(-1).view(np.uint8)), 0))
-    for worker in range(workers):
-        interpret(module, "kernel_body", [*pointers, worker, worker + 1, workers, worker, 0], most)
+    calls = [[*pointers, worker, worker + 1, workers, worker, 0] for worker in range(workers)]
+    if any(expected_operations(module, "kernel_body", call) > most for call in (calls[0], calls[-1])):
+        raise TooLong("the nest takes more operations than were allowed")
+    for call in calls:
+        interpret(module, "kernel_body", call, most)
 
 
 def agrees(
