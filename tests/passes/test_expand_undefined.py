@@ -279,6 +279,19 @@ def test_branches_that_may_not_both_run_stay(op: str, more: tuple[str, ...]) -> 
     assert expand_undefined(graph, Trace()) is graph
 
 
+@pytest.mark.parametrize("c", [True, False])
+def test_small_branches_of_any_size_are_native(c: bool) -> None:
+    x = np.array([[1, 4, -3], [2, 0, 7]], np.float32)
+    model = model_of(branches("Abs"), {"c": np.array(c), "x": x}, 21)
+    for value in (model.graph.input[1], *(body.g.output[0] for body in model.graph.node[0].attribute)):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    compiled = fusewise.compile(model, cache=False, threads=1, strict=True)
+    for rows in (2, 1, 4):
+        feeds = {"c": np.array(c), "x": np.resize(x, (rows, 3))}
+        wanted = evaluate(load(model).nodes[0], feeds, 21, ())
+        np.testing.assert_array_equal(compiled.run(None, feeds)[0], wanted[0])
+
+
 def test_large_branches_stay() -> None:
     feeds = {"c": np.array(True), "x": np.ones((200, 300), np.float32)}
     node = branches("Exp")

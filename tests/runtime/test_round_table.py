@@ -319,3 +319,57 @@ def test_a_condition_ends_rounds_before_one_that_is_wrong() -> None:
     with pytest.raises(InvalidData, match="3"):
         ours.run(None, _while_feeds(2, 3, None))
     assert len(ours.run(None, _while_feeds(2, 2, None))[3]) == 3
+
+
+def test_one_value_may_be_several_outputs(rounds: list[int]) -> None:
+    """What is carried, gathered and looked at under one name."""
+    model = _while("by number", ["bent", "bent"])
+    body = model.graph.node[0].attribute[0].g
+    names = {"c2": "by both", "all0": "bent", "all1": "bent", "last_next": "bent"}
+    for value in body.output:
+        value.name = names.get(value.name, value.name)
+    body.output.append(_value("by both", BOOL))
+    model.graph.node[0].output.append("conditions")
+    model.graph.output.append(onnx.ValueInfoProto(name="conditions"))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    ours = fusewise.compile(model, cache=False)
+    for stop in (40, 40, 3, 0):
+        feeds = _while_feeds(2, stop, 1000)
+        for found, expected in zip(ours.run(None, feeds), session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    assert sum(rounds) > 60
+
+
+_CHOICES: dict[str, tuple[list[onnx.NodeProto], list[onnx.NodeProto]]] = {
+    "small": ([helper.make_node("Sub", ["s", "bent"], ["x"])], [helper.make_node("Mul", ["s", "bent"], ["x"])]),
+    "positions": ([helper.make_node("Gather", ["s", "place"], ["x"], axis=1)], [helper.make_node("Neg", ["s"], ["x"])]),
+    "shapes": ([helper.make_node("Concat", ["s", "s"], ["x"], axis=0)], [helper.make_node("Neg", ["s"], ["x"])]),
+}
+
+
+@pytest.mark.parametrize("kind", _CHOICES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_choice_in_a_round(kind: str, threads: int, rounds: list[int]) -> None:
+    """Small branches are native code of the round; what only one of them may do is done by the node."""
+    branches = [helper.make_graph(nodes, f"branch{k}", [], [_value("x")]) for k, nodes in enumerate(_CHOICES[kind])]
+    steps = (
+        helper.make_node("Less", ["i", "three"], ["early"]),
+        helper.make_node("Sub", ["three", "i"], ["left"]),
+        helper.make_node("Max", ["left", "zero"], ["above"]),
+        helper.make_node("Sub", ["above", "one of"], ["below"]),
+        helper.make_node("Unsqueeze", ["below", "zero axis"], ["far"]),
+        helper.make_node("Concat", ["far", "far", "far"], ["place"], axis=0),
+        helper.make_node("If", ["early"], ["chosen"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("ReduceSum", ["chosen"], ["total"], keepdims=0),
+    )
+    model = _while("by both", ["total"], steps=steps)
+    body = model.graph.node[0].attribute[0].g
+    for name, dims, number in (("three", [], 3), ("zero", [], 0), ("one of", [], 1), ("zero axis", [1], 0)):
+        body.initializer.append(helper.make_tensor(name, INT64, dims, [number]))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    ours = fusewise.compile(model, cache=False, threads=threads)
+    for stop, size in ((40, 2), (40, 2), (2, 2), (7, 5), (40, 1)):
+        feeds = _while_feeds(size, stop, 1000)
+        for found, expected in zip(ours.run(None, feeds), session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    assert (sum(rounds) > 60) == (kind == "small")

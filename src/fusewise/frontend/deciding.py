@@ -6,7 +6,7 @@ the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from fusewise.frontend.shape_values import is_followed
@@ -17,12 +17,13 @@ from fusewise.ops.table import spec_of
 __all__ = ["deciding_inputs"]
 
 
-def deciding_inputs(graph: Graph) -> tuple[str, ...]:
-    """The inputs of numbers that operators want to know the contents of, as they are or through arithmetic on small values.
+def deciding_inputs(graph: Graph, *, but_for: Collection[str] = ()) -> tuple[str, ...]:
+    """The inputs of numbers that operators, `but_for` some by name, want to know the contents of, as they are or through arithmetic
+    on small values.
 
     Floats that arithmetic is done on count where they are single elements: more of them are data.
     """
-    direct = {value for node in graph.nodes for value in _decided_by(node)}
+    direct = {value for node in graph.nodes if node.op not in but_for for value in _decided_by(node)}
     reached = set(direct)
     for node in reversed(graph.nodes):
         if reached.intersection(node.outputs) and (is_followed(node) or node.op in _FOLLOWED):

@@ -15,7 +15,7 @@ from fusewise.ops.allowed import MOST_ROUNDS, check_held, check_rounds
 from fusewise.ops.plain.row import Evaluator
 from fusewise.records import record
 from fusewise.runtime.nested import Nested
-from fusewise.runtime.rounds import RoundPorts, Rounds, loop_rounds, rounds_of, scan_rounds
+from fusewise.runtime.rounds import RoundPorts, Rounds, loop_rounds, rounds_of, scan_rounds, with_outputs_apart
 
 __all__ = ["control_evaluator"]
 
@@ -69,6 +69,7 @@ def control_evaluator(
         whole = inner.replace(
             inputs=(*inner.inputs, *(value for _, value in open_ones)), constants={**inner.constants, **known}
         )
+        whole = with_outputs_apart(whole) if len(set(whole.outputs)) < len(whole.outputs) else whole
         bodies[name] = _Body(whole, len(inner.inputs), make(whole), tuple(start + k for k, _ in open_ones), make)
         start += len(subgraph.captures)
     present = [place for place, name in enumerate(node.inputs) if name]

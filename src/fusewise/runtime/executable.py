@@ -21,7 +21,7 @@ import numpy as np
 from fusewise.codegen.target import Target
 from fusewise.errors import ResourceLimit, memory_full
 from fusewise.ir.size import Size
-from fusewise.lower.program import Buffer, KernelCode, Program
+from fusewise.lower.program import Buffer, HostStep, KernelCode, Program
 from fusewise.records import record
 from fusewise.runtime.arena import RunMemory, address_of, aligned_block
 from fusewise.runtime.aside import Aside
@@ -288,6 +288,11 @@ class Executable:
     def get_outputs(self) -> list[PortInfo]:
         """Name, shape and type of each output."""
         return [port_info(port) for port in self._made]
+
+    @property
+    def is_whole(self) -> bool:
+        """Is all of it native?"""
+        return not any(isinstance(step, HostStep) for step in self.contents.program.steps)
 
     @property
     def workers(self) -> int:

@@ -137,6 +137,7 @@ class Nested:
         self._manner = manner
         self._calls: Calls | None = None
         self._deciding: tuple[int, ...] | None = None
+        self._without_choice = any(node.op == "If" and not node.domain for node in graph.nodes)
         self._free: dict[Ranks, _Free] = {}
         self._fitting: dict[Key, tuple[_Free, _Code]] = {}
         self._cases: dict[Key, _Case] = {}
@@ -236,7 +237,8 @@ class Nested:
             kinds = {name: Constant(value).type for name, value in zip(self._graph.inputs, values, strict=True)}
             known = self._graph.replace(types={**self._graph.types, **kinds})
             places = {name: k for k, name in enumerate(self._graph.inputs)}
-            self._deciding = tuple(places[name] for name in deciding_inputs(known))
+            but_for = ("If",) if self._without_choice else ()
+            self._deciding = tuple(places[name] for name in deciding_inputs(known, but_for=but_for))
         return tuple(shapes), tuple(values[k].tobytes() for k in self._deciding if values[k].size <= _MOST_CONTENTS)
 
     def _compile(self, case: _Free | _Case, values: Sequence[Any]) -> None:
@@ -249,16 +251,31 @@ class Nested:
             read = [name for name in deciding if _is_read(given[name])]
             contents = {name: given[name] for name in deciding if case.has_contents and name not in read}
             native = self._native(lambda: compiled_free(self._graph, given, contents, read, self._manner))
+            if self._chooses(native):
+                return
             if native is not None:
                 case.codes.insert(0, _Code(native, case.seconds / max(1, case.runs)))
                 case.is_tried, case.seconds, case.runs = len(case.codes) == _KEPT, 0.0, 0
             return
         contents = {name: given[name] for name in deciding} if case.key[1] else {}
-        case.native = self._native(lambda: compiled(self._graph, given, contents, self._manner))
+        native = self._native(lambda: compiled(self._graph, given, contents, self._manner))
+        if self._chooses(native):
+            return
+        case.native = native
         self._built[case.key] = case
         while len(self._built) > _KEPT:
             _, last = self._built.popitem(last=False)
             last.native, last.is_tried = None, False
+
+    def _chooses(self, native: Native | None) -> bool:
+        """Is code without the contents of conditions not whole, so that these decide from now on, as sizes do?"""
+        if not self._without_choice or (native is not None and native.executable.is_whole):
+            return False
+        self._without_choice, self._deciding = False, None
+        self._free.clear()
+        self._fitting.clear()
+        self._cases.clear()
+        return True
 
     def _native(self, make: Callable[[], Runnable | None]) -> Native | None:
         try:

@@ -35,6 +35,10 @@ class Runnable(Protocol):
     def get_inputs(self) -> Sequence[PortInfo]:
         """The inputs that a run takes."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Is all of it native?"""
+
 
 class Build(Protocol):
     """Makes a program runnable; `runtime.executable.build` does."""

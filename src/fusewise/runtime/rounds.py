@@ -10,7 +10,7 @@ import numpy as np
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.records import record
 
-__all__ = ["RoundPorts", "Rounds", "loop_rounds", "rounds_of", "scan_rounds"]
+__all__ = ["RoundPorts", "Rounds", "loop_rounds", "rounds_of", "scan_rounds", "with_outputs_apart"]
 
 _MOST_ROUNDS, _LEAST_ROUNDS = 32, 8
 
@@ -41,6 +41,18 @@ class Rounds:
     gathered: list[np.ndarray]
     count: int
     goes_on: bool = True
+
+
+def with_outputs_apart(body: Graph) -> Graph:
+    """The same where no value is two outputs, which would have one array: what is carried and what is gathered have their own."""
+    mark, nodes, types, outputs = _mark(body), list(body.nodes), dict(body.types), list[str]()
+    for name in body.outputs:
+        own = f"{name}{mark}{len(outputs)}" if name in outputs else name
+        if own != name:
+            nodes.append(Node("Identity", (name,), (own,)))
+            types |= {own: body.types[name]} if name in body.types else {}
+        outputs.append(own)
+    return body.replace(outputs=tuple(outputs), nodes=tuple(nodes), types=types)
 
 
 def rounds_of(body: Graph) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fusewise.errors import InvalidModel
 from fusewise.frontend.bodies import bodies_of, goes_on, graph_of_body
+from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph, Node, Subgraph
 from fusewise.ir.types import TensorType
 from fusewise.ops.positions import holds_positions
@@ -93,7 +94,7 @@ def _if(g: Notation, call: Call, condition: TensorValue) -> tuple[TensorValue, .
     if then is None or other is None or any(a.kind != b.kind for a, b in zip(then, other, strict=True)):
         return None
     costs = [_cost(g, node) for node in g.nodes]
-    if None in costs or sum(cost or 0 for cost in costs) > MOST_CHOSEN:
+    if None in costs or sum(hint(cost or 0) for cost in costs) > MOST_CHOSEN:
         return None
     wanted = g.reshape(condition, ())
     return tuple(g.Where(wanted, a, b) for a, b in zip(then, other, strict=True))
