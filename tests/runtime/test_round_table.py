@@ -290,6 +290,22 @@ def test_rounds_until_a_condition_take_few_calls(
     assert rounds == []
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_rounds_that_take_long_are_not_all_in_one_call(
+    is_known: bool, rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a run can be interrupted."""
+    monkeypatch.setattr(nested, "_CALL_SECONDS", 1e-9)
+    ours = fusewise.compile(_while("as before" if is_known else "by number", ["bent"]), cache=False)
+    for _ in range(2):
+        rounds.clear()
+        assert len(ours.run(None, _while_feeds(2, 400, 401))[3]) == 401
+    assert set(rounds[:-1]) == {2}
+    monkeypatch.setattr(nested, "_CALL_SECONDS", 10)
+    ours.run(None, _while_feeds(2, 400, 401))
+    assert rounds[-1] > 100
+
+
 def test_a_condition_that_stays_true_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = fusewise.compile(_while("by both", ["bent"], limit=False), cache=False)
     for _ in range(2):

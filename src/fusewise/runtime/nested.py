@@ -39,6 +39,9 @@ _TRIAL = 64
 _LEAST_ROUNDS = 16
 """Rounds of a loop that are worth looking for code."""
 
+_CALL_SECONDS, _UNTIMED_ROUNDS = 0.2, 256
+"""What rounds in one call may take: nobody can interrupt it. And so many go together before any were timed."""
+
 _MOST_BUILT = 16
 """Times that one graph is compiled: one that is run for ever other shapes is left to NumPy."""
 
@@ -143,6 +146,7 @@ class Nested:
         self._cases: dict[Key, _Case] = {}
         self._built: OrderedDict[Key, _Case] = OrderedDict()
         self._contents: Counter[Any] = Counter()
+        self._together = _UNTIMED_ROUNDS
         self.builds = 0
 
     def run(self, values: Sequence[Any]) -> list[Any]:
@@ -190,9 +194,12 @@ class Nested:
         native = self._native_of(key)
         if native is None and count >= _LEAST_ROUNDS and self._makes_for(count, key, values):
             native = self._native_of(key)
-        found = None if native is None else native.run_rounds(values, ports, lines, count)
-        if found is not None and key in self._fitting:
-            self._fitting[key][1].keep()
+        begin = time.perf_counter()
+        found = None if native is None else native.run_rounds(values, ports, lines, min(count, self._together))
+        if found is not None:
+            self._together = max(2, int(_CALL_SECONDS * found.count / (time.perf_counter() - begin)))
+            if key in self._fitting:
+                self._fitting[key][1].keep()
         return found
 
     def _native_of(self, key: Key) -> Native | None:
