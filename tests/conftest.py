@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 import tempfile
+from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, settings
 from tests.held.sitecustomize import MACHINES, VARIABLE, hold
 
@@ -31,6 +33,15 @@ def pytest_configure(config):
         cache = tempfile.TemporaryDirectory(prefix="fusewise-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["FUSEWISE_CACHE_DIR"] = cache.name
+
+
+@pytest.fixture(autouse=True, scope="session")
+def alone():
+    """Two processes share the cores already: each compiles its models by itself, without starting another one that helps."""
+    from fusewise.runtime import compile as compilation  # not before the machine is settled
+
+    with patch.object(compilation, "_started", lambda: None):
+        yield
 
 
 def pytest_collection_finish():

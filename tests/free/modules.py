@@ -16,6 +16,8 @@ _TOKENS = {
 }
 _VISION = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 _ROPE = {**_TOKENS, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512}
+_ONE = {"num_hidden_layers": 1}
+"""For architectures whose layers are those of another one here, which has two; an export takes as long as there are layers."""
 
 
 def _named(model: Any, pick: Callable[[Any], Any], *names: str, **fixed: Any) -> Any:
@@ -126,8 +128,8 @@ def _bart() -> Any:
     config = BartConfig(
         vocab_size=128,
         d_model=64,
-        encoder_layers=2,
-        decoder_layers=2,
+        encoder_layers=1,
+        decoder_layers=1,
         encoder_attention_heads=4,
         decoder_attention_heads=4,
         encoder_ffn_dim=128,
@@ -270,7 +272,7 @@ def _pair(kind: str, *names: str) -> Callable[[], Any]:
 def _mamba() -> Any:
     from transformers import MambaConfig, MambaModel
 
-    config = MambaConfig(vocab_size=128, hidden_size=64, num_hidden_layers=2, state_size=8, use_cache=False)
+    config = MambaConfig(vocab_size=128, hidden_size=64, num_hidden_layers=1, state_size=8, use_cache=False)
     return _named(MambaModel(config), _hidden, "input_ids", use_cache=False)
 
 
@@ -320,21 +322,26 @@ MODULES: dict[str, Callable[[], Any]] = {
     "llama": _text("Llama", hidden=False, **_ROPE),
     "gpt2_past": _with_past("GPT2", 2, vocab_size=128, n_embd=64, n_layer=2, n_head=4, n_positions=128),
     "distilbert": _text("DistilBert", dim=64, n_layers=2, n_heads=4, hidden_dim=128),
-    "roberta": _text("Roberta", max_position_embeddings=130),
+    "roberta": _text("Roberta", max_position_embeddings=130, **_ONE),
     "albert": _text("Albert", embedding_size=32),
-    "electra": _text("Electra", embedding_size=32),
+    "electra": _text("Electra", embedding_size=32, **_ONE),
     "mobilebert": _text(
-        "MobileBert", intra_bottleneck_size=32, embedding_size=32, intermediate_size=64, num_feedforward_networks=2
+        "MobileBert",
+        intra_bottleneck_size=32,
+        embedding_size=32,
+        intermediate_size=64,
+        num_feedforward_networks=2,
+        **_ONE,
     ),
     "deberta": _text("DebertaV2", relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8),
-    "qwen2": _text("Qwen2", hidden=False, **_ROPE),
-    "qwen3": _text("Qwen3", hidden=False, **_ROPE),
+    "qwen2": _text("Qwen2", hidden=False, **{**_ROPE, **_ONE}),
+    "qwen3": _text("Qwen3", hidden=False, **{**_ROPE, **_ONE}),
     "gemma2": _text("Gemma2", hidden=False, **_ROPE, sliding_window=8),
-    "mistral": _text("Mistral", hidden=False, **_ROPE, sliding_window=8),
-    "phi": _text("Phi", hidden=False, max_position_embeddings=512),
-    "opt": _text("OPT", ffn_dim=128, word_embed_proj_dim=64, max_position_embeddings=128),
-    "bloom": _text("Bloom", n_layer=2, n_head=4),
-    "gpt_neox": _text("GPTNeoX", max_position_embeddings=512),
+    "mistral": _text("Mistral", hidden=False, **{**_ROPE, **_ONE}, sliding_window=8),
+    "phi": _text("Phi", hidden=False, max_position_embeddings=512, **_ONE),
+    "opt": _text("OPT", ffn_dim=128, word_embed_proj_dim=64, max_position_embeddings=128, **_ONE),
+    "bloom": _text("Bloom", n_layer=1, n_head=4),
+    "gpt_neox": _text("GPTNeoX", max_position_embeddings=512, **_ONE),
     "llama_past": _with_past("Llama", 2, **_ROPE),
     "t5_encoder": _t5(decoder=False),
     "t5_decoder": _t5(decoder=True),
@@ -343,16 +350,18 @@ MODULES: dict[str, Callable[[], Any]] = {
     "whisper_decoder": _whisper(decoder=True),
     "wav2vec2": _speech("Wav2Vec2"),
     "hubert": _speech("Hubert"),
-    "deit": _vision("DeiTModel", **_VISION, image_size=32, patch_size=8),
-    "swin": _vision("SwinModel", image_size=64, embed_dim=32, depths=[2, 2], num_heads=[2, 4], window_size=4),
-    "beit": _vision("BeitModel", **_VISION, image_size=32, patch_size=8, use_relative_position_bias=True),
+    "deit": _vision("DeiTModel", **{**_VISION, **_ONE}, image_size=32, patch_size=8),
+    "swin": _vision("SwinModel", image_size=64, embed_dim=32, depths=[2, 1], num_heads=[2, 4], window_size=4),
+    "beit": _vision("BeitModel", **{**_VISION, **_ONE}, image_size=32, patch_size=8, use_relative_position_bias=True),
     "convnext": _vision("ConvNextForImageClassification", _logits, hidden_sizes=[16, 24, 32, 48], depths=[1, 1, 2, 1]),
     "segformer": _vision(
         "SegformerForSemanticSegmentation",
         _logits,
-        hidden_sizes=[16, 16, 32, 32],
-        depths=[1, 1, 1, 1],
-        num_attention_heads=[1, 2, 2, 4],
+        num_encoder_blocks=3,
+        hidden_sizes=[16, 16, 32],
+        depths=[1, 1, 1],
+        num_attention_heads=[1, 2, 4],
+        sr_ratios=[4, 2, 1],
         decoder_hidden_size=32,
         num_labels=7,
     ),

@@ -31,15 +31,24 @@ def values(objects):
     return [ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses[symbol])() for symbol in symbols]
 
 
+STARTED = compilation._started
+"""Taken before the session keeps all other tests from starting helpers."""
+
+
+@pytest.fixture(autouse=True)
+def helpers(monkeypatch):
+    """Here they start as they do for users."""
+    monkeypatch.setattr(compilation, "_started", STARTED)
+
+
 @pytest.fixture
-def eager(monkeypatch):
+def eager(helpers, monkeypatch):
     """Helpers start at once, however little there is to do; the started ones are listed."""
     monkeypatch.setattr(compilation, "WORTH_HELPERS_S", -1.0)
     started = []
-    start = compilation._started
 
     def recorded():
-        started.append(start())
+        started.append(STARTED())
         return started[-1]
 
     monkeypatch.setattr(compilation, "_started", recorded)

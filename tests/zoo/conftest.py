@@ -54,7 +54,7 @@ def run_reference() -> Run:
     ) -> list[list[np.ndarray]]:
         wanted = graph.outputs if outputs is None else outputs
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 2
+        options.intra_op_num_threads = 1
         data = _model(graph, wanted).SerializeToString()
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         return [session.run(list(wanted), feed) for feed in feeds]

@@ -72,7 +72,7 @@ def one_after_the_other(order: int) -> Any:
     return run
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(20, 90),
     columns=st.integers(5, 40),

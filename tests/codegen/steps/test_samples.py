@@ -115,7 +115,7 @@ def assert_right(model: Model, graph: Graph) -> None:
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(1.0, np.abs(b).max()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=networks(), threads=st.integers(1, 3))
 def test_the_same_answers(graph: Graph, threads: int) -> None:
     assert_right(repeated(graph, threads, exact=True), graph)
