@@ -74,11 +74,11 @@ def load(
     `UnsupportedModel`, `ResourceLimit`, or `UsageError` for a name that does not exist.
     """
     from fusewise.frontend.bind import bind
-    from fusewise.frontend.given import given_symbols, resized
+    from fusewise.frontend.given import given_shapes, given_symbols, resized
 
-    graph, given = read(model), given_symbols(symbols)
+    graph, shapes, given = read(model), given_shapes(shapes), given_symbols(symbols)
     if graph.symbols and not values:
-        return resized(graph, shapes or {}, given, free)
+        return resized(graph, shapes, given, free)
     return bind(graph, shapes, given, values, free=free)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any
 
 from fusewise.errors import UsageError
+from fusewise.records import record
 
 if TYPE_CHECKING:
     from fusewise.ir.size import Symbol
@@ -41,7 +45,7 @@ class Options:
     `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `outcomes.outcome_of` takes.
     `precision`, of convolutions and products: `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say
     what they touch that is none of their operands, many times more slowly. `warn` is told, as a sentence, what went wrong without
-    stopping the work.
+    stopping the work. None is what nobody says, for each of them.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -64,12 +68,15 @@ class Options:
 
 
 def options_from(options: Options | None, settings: Mapping[str, Any]) -> Options:
-    """`options` with the fields that `settings` has; `UsageError` for one that there is not, and for what does not go together."""
-    try:
-        found = replace(Options() if options is None else options, **settings)
-    except TypeError as error:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options are {known}") from None
+    """`options` with the fields that `settings` has; `UsageError` for one that there is not, for what cannot be one, and for what
+    does not go together."""
+    known = Options.__dataclass_fields__
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"there is no option {name!r}; the options are {', '.join(known)}")
+    said = [] if options is None else [(name, getattr(options, name)) for name in known]
+    given = {name: value for name, value in (*said, *settings.items()) if value is not None}
+    found = Options(**{name: _checked(name, value) for name, value in given.items()})
     if not 0 <= found.tune < float("inf"):
         raise UsageError(f"the seconds to tune for must be a number from 0 on, not {found.tune}")
     if found.memory_limit is not None and found.memory_limit < 1:
@@ -88,11 +95,7 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
 def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
     """The options a child process needs, as plain JSON values."""
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
-    symbols = (
-        {}
-        if shapes
-        else {name: given if isinstance(given, int) else str(given) for name, given in options.symbols.items()}
-    )
+    symbols = {} if shapes else _plain_symbols(options)
     chosen = {
         name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize", "free", "specialize")
     }
@@ -146,3 +149,82 @@ def unknown(names: Iterable[str]) -> list[str]:
         return name in layouts or name in passes or name in kernels or rule_named(name) is not None
 
     return [name for name in names if not is_known(name.partition("@")[0])]
+
+
+# --- what each option must be --------------------------------------------------------------------------------------
+
+
+@record(frozen=True)
+class _Kind:
+    """`what` an option must be, as a sentence has it; does a value fit; and as what it is kept."""
+
+    what: str
+    fits: Callable[[Any], bool]
+    kept: Callable[[Any], Any] = lambda value: value
+
+
+def _are_names(values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) and _are_names(value)
+
+
+def _shapes(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not value:
+        return {}
+    from fusewise.frontend.given import given_shapes
+
+    return given_shapes(value)
+
+
+def _symbols(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Numbers as such, ranges as they were said."""
+    if not value:
+        return {}
+    from fusewise.frontend.given import given_symbols
+
+    known = given_symbols(value)
+    return {name: size if isinstance(size, int) else value[name] for name, size in known.items()}
+
+
+_SWITCH = _Kind("True or False", lambda value: isinstance(value, bool))
+_NAME = _Kind("a name", lambda value: isinstance(value, str))
+_COUNT = _Kind("a whole number", lambda value: isinstance(value, Integral) and not isinstance(value, bool), int)
+_SECONDS = _Kind("a number of seconds", lambda value: isinstance(value, Real) and not isinstance(value, bool), float)
+_FOLDER = _Kind(
+    "True, False or a folder",
+    lambda value: isinstance(value, bool | str | os.PathLike) and value != "",
+    lambda value: value if isinstance(value, bool) else Path(value),
+)
+_NAMES = _Kind("several names", lambda value: isinstance(value, tuple) and _are_names(value))
+_PASSES = _Kind(
+    "True, False, a text or a list of passes",
+    lambda value: isinstance(value, bool | str) or (isinstance(value, Sequence) and all(map(callable, value))),
+)
+_SENTENCE = _Kind("a function that takes a sentence", callable)
+
+_KINDS: Mapping[str, _Kind] = {
+    "shapes": _Kind("a mapping from names to shapes", _is_mapping, _shapes),
+    "symbols": _Kind("a mapping from names to sizes", _is_mapping, _symbols),
+    "values": _Kind("a mapping from names to arrays", _is_mapping),
+    **dict.fromkeys(("exact", "strict", "sanitize", "free"), _SWITCH),
+    **dict.fromkeys(("threads", "memory_limit", "specialize"), _COUNT),
+    **dict.fromkeys(("fusion", "precision"), _NAME),
+    "cache": _FOLDER,
+    "disable": _NAMES,
+    "passes": _PASSES,
+    "tune": _SECONDS,
+    "warn": _SENTENCE,
+}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value of an option as it is kept; `UsageError` for what cannot be one."""
+    kind = _KINDS[name]
+    if kind is _NAMES and isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        value = tuple(value)
+    if not kind.fits(value):
+        raise UsageError(f"{name} must be {kind.what}, not {shortened(value)}")
+    return kind.kept(value)

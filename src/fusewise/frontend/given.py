@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 
 from fusewise.errors import UsageError
 from fusewise.ir.at_sizes import at_sizes
@@ -11,12 +12,21 @@ from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph
 from fusewise.ir.size import LARGEST, Symbol, size_of
 
-__all__ = ["Given", "given_symbols", "resized", "sized_at", "text_of"]
+__all__ = ["Given", "given_shapes", "given_symbols", "resized", "sized_at", "text_of"]
 
 Given = int | str | Symbol
 """A number, or of a dimension that stays free a range as a text, `1..2048,128`, or as a `Symbol`."""
 
 _RANGE = re.compile(r"(\d+)\.\.(\d*)(?:,(\d+))?")
+
+
+_LARGEST_DIMENSION = 2**63 - 1
+"""ONNX writes dimensions as int64."""
+
+
+def given_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    """Shapes by name; `UsageError` for what is none."""
+    return {name: _shape(name, shape) for name, shape in (shapes or {}).items()}
 
 
 def given_symbols(symbols: Mapping[str, Given] | None) -> dict[str, int | Symbol]:
@@ -64,14 +74,31 @@ def sized_at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return at_sizes(graph, values)
 
 
+def _number(value: object) -> int | None:
+    """A whole number, NumPy's too; None for anything else."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+
+
+def _shape(name: str, shape: object) -> tuple[int, ...]:
+    numbers = [_number(dim) for dim in shape] if isinstance(shape, Iterable) and not isinstance(shape, str) else [None]
+    found = tuple(number for number in numbers if number is not None)
+    if len(found) < len(numbers):
+        raise UsageError(f"the shape for input {name!r} is given as {shape!r}; give a list of numbers")
+    text = "x".join(map(str, found))
+    if any(number > _LARGEST_DIMENSION for number in found):
+        raise UsageError(f"the shape {text} for input {name!r} has a dimension that 64 bits do not hold")
+    return found
+
+
 def _given(name: str, value: Given) -> int | Symbol:
     if isinstance(value, Symbol):
         return value
-    if not isinstance(value, str):
-        return value
-    if value.isdecimal():
-        return int(value)
-    found = _RANGE.fullmatch(value)
+    number = _number(int(value) if isinstance(value, str) and value.isdecimal() else value)
+    if number is not None:
+        if number > _LARGEST_DIMENSION:
+            raise UsageError(f"dimension {name!r} cannot have the size {number}")
+        return number
+    found = _RANGE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise UsageError(
             f"dimension {name!r} is given as {value!r}; give a number, or a range as 1..2048 or 1..2048,128"

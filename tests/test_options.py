@@ -1,0 +1,85 @@
+"""Options that somebody else hands on: None is what nobody says, and what cannot be one is told in a sentence."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import fusewise
+from fusewise.errors import FusewiseError, UsageError
+from fusewise.options import Options, options_from
+
+
+def relu() -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+NAMES = sorted(Options.__dataclass_fields__)
+ODD = st.one_of(
+    st.sampled_from(
+        [None, True, 3, 0.5, float("nan"), "x", "", b"x", np.int64(2), np.float32(1), object(), 10**30, -1]
+    ),
+    st.lists(st.sampled_from([1, "a", None, -1])),
+    st.dictionaries(
+        st.sampled_from(["x", "n", 1]), st.sampled_from([None, 3, "4", "1..8", [1, 4], (2.5, 4), True, -1])
+    ),
+)
+
+
+def test_none_is_what_nobody_says() -> None:
+    assert options_from(None, dict.fromkeys(NAMES)) == Options()
+    assert options_from(Options(exact=True, cache=False), {"exact": None}) == Options(exact=True, cache=False)
+    assert options_from(Options(**dict.fromkeys(NAMES)), {}) == Options()
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        ({"cache": 3}, "cache must be True, False or a folder, not 3"),
+        ({"cache": ""}, "cache must be True, False or a folder, not ''"),
+        ({"threads": "2"}, "threads must be a whole number, not '2'"),
+        ({"memory_limit": "1GB"}, "memory_limit must be a whole number, not '1GB'"),
+        ({"disable": "fuse"}, "disable must be several names, not 'fuse'"),
+        ({"exact": 1}, "exact must be True or False, not 1"),
+        ({"shapes": {"x": 3}}, "the shape for input 'x' is given as 3; give a list of numbers"),
+        ({"symbols": {"n": 1.5}}, "dimension 'n' is given as 1.5; give a number, or a range"),
+        ({"symbols": {"n": 10**30}}, "dimension 'n' cannot have the size"),
+        ({"passes": ["none"]}, "passes must be True, False, a text or a list of passes, not \\['none'\\]"),
+        ({"trheads": 2}, "there is no option 'trheads'; the options are shapes, "),
+    ],
+)
+def test_what_cannot_be_an_option(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        options_from(None, settings)
+
+
+def test_what_is_kept_of_them(tmp_path: Path) -> None:
+    names = (name for name in ("a", "b"))
+    given = {"threads": np.int64(2), "symbols": {"n": np.int32(3), "m": "1..8,4"}, "shapes": {"x": np.array([2, 4])}}
+    found = options_from(None, {**given, "disable": names, "cache": str(tmp_path)})
+    assert (type(found.threads), found.disable, found.cache) == (int, ("a", "b"), tmp_path)
+    assert found.symbols == {"n": 3, "m": "1..8,4"}
+    assert found.shapes == {"x": (2, 4)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([name for name in NAMES if name not in ("cache", "tune", "warn")]), ODD)
+def test_any_value_is_taken_or_told_of(name: str, value: Any) -> None:
+    with warnings.catch_warnings(), suppress(FusewiseError):
+        warnings.simplefilter("ignore")
+        fusewise.compile(relu(), cache=False, **{name: value})
