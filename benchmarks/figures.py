@@ -4,10 +4,10 @@
     python -m benchmarks.figures NAME [--values a,b,c] [--on SUBJECT,...] [--threads N] [--seconds S]
 
 A figure is named by its group and its field in `codegen.machine.figures`, as `tile.load`; by default it is halved and doubled.
-A subject is an architecture of the zoo, of one sample or as `resnet50*16` says, in 8 bits as `resnet50:int8`, or an operator,
-which stands for all its rows in `benchmarks/operators`. Values by which one program is made are one line. Runs are interleaved;
-a line has the median run, the tenths of the runs that are faster and slower than all others, and how many times as long as with
-the value in use it took.
+A subject is an architecture of the zoo, of one sample or as `resnet50*16` says, in 8 bits as `resnet50:int8`, in bfloat16 as
+`resnet50:bfloat16`, or an operator, which stands for all its rows in `benchmarks/operators`. Values by which one program is made
+are one line. Runs are interleaved; a line has the median run, the tenths of the runs that are faster and slower than all others,
+and how many times as long as with the value in use it took.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ __all__ = ["FIGURES", "digest", "graphs", "scaled", "value_of", "with_value"]
 QUANTIZED = ":int8"
 """Behind the name of a model that is quantised first."""
 
+NARROW = ":bfloat16"
+"""And of one that computes on bfloat16."""
+
 FIGURES: Mapping[str, tuple[str, ...]] = {
     f"{group.name}.{one.name}": one.metadata[SUBJECTS]
     for group in fields(MeasuredFigures)
@@ -80,7 +83,8 @@ def scaled(value: Any, factor: float) -> Any:
 
 def graphs(subject: str, target: Target) -> Iterator[tuple[str, Partition]]:
     """What a subject compiles to, by name. Raises `UsageError` where it is neither a model of the zoo nor an operator."""
-    name, _, batch = subject.partition("*")
+    precision = "bfloat16" if subject.endswith(NARROW) else "float32"
+    name, _, batch = subject.removesuffix(NARROW).partition("*")
     if name.endswith(QUANTIZED):
         with tempfile.TemporaryDirectory() as folder:
             found = [(subject, api.load(quantized(name.removesuffix(QUANTIZED), Path(folder))))]
@@ -92,7 +96,7 @@ def graphs(subject: str, target: Target) -> Iterator[tuple[str, Partition]]:
         raise UsageError(f"{subject!r} is neither a model of the zoo nor an operator that is measured")
     for label, graph in found:
         trace = Trace()
-        yield label, partition(legalized(graph, target, trace), trace)
+        yield label, partition(legalized(graph, target, trace, precision=precision), trace)
 
 
 def digest(program: Program) -> str:

@@ -119,7 +119,7 @@ def test_answers_are_those_of_rounded_operands_and_wide_sums() -> None:
     fed = rng.standard_normal((9, 64)).astype(np.float32)
     (found,) = fusewise.compile(graph, cache=False, precision="bfloat16").run(None, {"x": fed})
     hidden_values = np.maximum(rounded(rounded(fed) @ rounded(first) + rounded(bias)), 0)
-    logits = rounded(hidden_values @ rounded(second))
+    logits = hidden_values @ rounded(second)  # which are float32 again before anything rounds them
     wanted = np.exp(logits - logits.max(-1, keepdims=True))
     wanted /= wanted.sum(-1, keepdims=True)
     assert found.dtype == np.float32

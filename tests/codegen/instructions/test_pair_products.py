@@ -32,12 +32,29 @@ def numbers(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(BFLOAT16.numpy)
 
 
-def convolution(x: tuple[int, ...], w: tuple[int, ...], **attributes: object) -> Graph:
-    """The convolution reads what a pooling writes, so that its input lies as it likes it."""
+def convolution(x: tuple[int, ...], w: tuple[int, ...], given: str = "pooled", **attributes: object) -> Graph:
+    """Of what a pooling writes, the convolution's input lies as it likes it; otherwise as `given`."""
     b = GraphBuilder("convolution")
-    data = b.op("MaxPool", b.op("Cast", b.input("x", x), to=BFLOAT16.onnx), kernel_shape=[1, 1])
-    y = b.op("Conv", data, b.constant(numbers(1, w)), b.constant(numbers(2, w[:1])), **attributes)
+    y = b.op("Conv", read(b, x, given), b.constant(numbers(1, w)), b.constant(numbers(2, w[:1])), **attributes)
     return b.finish(b.op("Cast", y, to=FLOAT32.onnx))
+
+
+def read(b: GraphBuilder, shape: tuple[int, ...], given: str) -> str:
+    """An input of bfloat16: `planar` as the model is given it, `pooled`, or `scaled` by its largest numbers."""
+    data = b.op("Cast", b.input("x", shape), to=BFLOAT16.onnx)
+    if given == "planar":
+        return data
+    data = b.op("MaxPool", data, kernel_shape=[1, 1])
+    return data if given == "pooled" else b.op("Mul", data, b.op("ReduceMax", data, b.constant(np.array([2, 3]))))
+
+
+def numbers_read(fed: np.ndarray, given: str) -> np.ndarray:
+    """The same of numbers, in float64."""
+    x = fed.astype(BFLOAT16.numpy)
+    if given == "scaled":
+        wide = x.astype(np.float32)
+        x = (wide * wide.max((2, 3), keepdims=True)).astype(BFLOAT16.numpy)
+    return x.astype(np.float64)
 
 
 def product(rows: int, depth: int, columns: int) -> Graph:
@@ -87,14 +104,46 @@ def test_a_convolution_rounds_once(target: Target, data: st.DataObject) -> None:
     stride, pads = draw(st.integers(1, 2)), [draw(st.integers(0, 2)) for _ in range(4)]
     shape = (draw(st.integers(1, 2)), group * inputs, *(draw(st.integers(k, k + 7)) for k in taps))
     w = (group * outputs, inputs, *taps)
-    graph = convolution(shape, w, strides=[stride] * 2, pads=pads, group=group)
+    given = draw(st.sampled_from(("pooled", "planar", "scaled")))
+    graph = convolution(shape, w, given, strides=[stride] * 2, pads=pads, group=group)
     fed = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     _, model = compiled(graph, target, draw(st.integers(1, 2)), Trace(disabled=DIRECT))
     (found,) = model.run(None, {"x": fed})
-    x, weights, bias = (a.astype(np.float64) for a in (fed.astype(BFLOAT16.numpy), numbers(1, w), numbers(2, w[:1])))
+    x, weights, bias = (numbers_read(fed, given), *(a.astype(np.float64) for a in (numbers(1, w), numbers(2, w[:1]))))
     exact = correlated(x, weights, bias, stride, pads, group)
     sizes = correlated(np.abs(x), np.abs(weights), np.abs(bias), stride, pads, group)
     assert_one_rounding(found, exact, sizes, inputs * taps[0] * taps[1])
+
+
+def spread(x: np.ndarray, w: np.ndarray, stride: int, group: int) -> np.ndarray:
+    """A two-dimensional transposed convolution by definition, in float64."""
+    (batch, inputs, *extents), (_, outputs, *taps) = x.shape, w.shape
+    found = np.zeros((batch, group * outputs, *((n - 1) * stride + k for n, k in zip(extents, taps, strict=True))))
+    for g in range(group):
+        own = slice(g * inputs // group, (g + 1) * inputs // group)
+        for i, j in np.ndindex(*extents):
+            to = found[
+                :, g * outputs : (g + 1) * outputs, i * stride : i * stride + taps[0], j * stride : j * stride + taps[1]
+            ]
+            to += np.einsum("nc,cmab->nmab", x[:, own, i, j], w[own])
+    return found
+
+
+@settings(max_examples=4, deadline=None)
+@given(data=st.data())
+def test_a_transposed_convolution_rounds_once(target: Target, data: st.DataObject) -> None:
+    draw = data.draw
+    group, stride, side = draw(st.sampled_from((1, 1, 2))), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    inputs, outputs = draw(st.sampled_from((2, 3, 8, 17))), draw(st.sampled_from((1, 5, 16)))
+    shape, w = (1, group * inputs, 4, 5), (group * inputs, outputs, side, side)
+    given = draw(st.sampled_from(("pooled", "planar", "scaled")))
+    b = GraphBuilder("transposed")
+    y = b.op("ConvTranspose", read(b, shape, given), b.constant(numbers(1, w)), strides=[stride] * 2, group=group)
+    fed = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    (found,) = compiled(b.finish(b.op("Cast", y, to=FLOAT32.onnx)), target)[1].run(None, {"x": fed})
+    x, weights = numbers_read(fed, given), numbers(1, w).astype(np.float64)
+    sizes = spread(np.abs(x), np.abs(weights), stride, group)
+    assert_one_rounding(found, spread(x, weights, stride, group), sizes, inputs * side * side)
 
 
 @settings(max_examples=4, deadline=None)
@@ -113,6 +162,9 @@ def test_a_product_rounds_once(target: Target, rows: int, depth: int, columns: i
 GRAPHS = {
     "single pixels": convolution((1, 32, 7, 7), (64, 32, 1, 1)),
     "windows": convolution((1, 32, 7, 7), (64, 32, 3, 3), pads=[1, 1, 1, 1]),
+    "odd channels": convolution((1, 33, 7, 7), (64, 33, 1, 1)),
+    "few channels": convolution((1, 3, 9, 9), (32, 3, 3, 3), "planar", strides=[2, 2]),
+    "scaled channels": convolution((1, 32, 7, 7), (64, 32, 1, 1), "scaled"),
     "product": product(12, 64, 96),
 }
 
@@ -122,7 +174,7 @@ def test_the_instruction_is_used_where_there_is_one(name: str) -> None:
     capable = replace(AVX512, features="+avx512bf16")
     wide, emulated = ("\n".join(kernels(GRAPHS[name], target)) for target in (capable, AVX512))
     assert "vdpbf16ps" in wide and "%zmm" in wide
-    assert "vfmadd" not in wide, "no product is left to float32"
+    assert "scaled" in name or "vfmadd" not in wide, "no product is left to float32"
     assert "vdpbf16ps" not in emulated and "vfmadd" in emulated
 
 
@@ -135,7 +187,7 @@ def test_other_machines_take_pairs_apart(target: Target) -> None:
 def test_pairs_are_taken_where_channels_come_in_pairs() -> None:
     assert "bfloat16-convolution" in names(GRAPHS["windows"], AVX512)
     assert "bfloat16-product" in names(GRAPHS["product"], AVX512)
-    assert "direct-convolution" in names(convolution((1, 7, 5, 5), (8, 7, 1, 1)), AVX512)
+    assert "direct-convolution" in names(convolution((1, 14, 5, 5), (32, 7, 1, 1), group=2), AVX512)
     assert "product" in names(product(12, 63, 8), AVX512)
 
 

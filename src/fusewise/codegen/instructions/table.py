@@ -81,6 +81,7 @@ DPBF16 = Instruction(
     lane=_BFLOAT16_PAIR,
     terms=2,
     apart=_halves,
+    latency=6.2,
 )
 """Elsewhere both products are exact, and every addition rounds to nearest; the instruction does the same but for subnormal
 numbers, which it takes for zero."""

@@ -24,7 +24,7 @@ from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import computed, register_type
 from fusewise.codegen.target import InstructionSet
-from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64, INT64, DType
 from fusewise.ir.size import Size
 from fusewise.lower.task import ACC, Store, Task
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
@@ -131,7 +131,22 @@ class _Point(Point):
             whole = None if self.known(given) is not None else self._rounded(given.args[0])
             if whole is not None:
                 return f.convert("sitofp", whole, "float")
+        if to == FLOAT32 and given.dtype == BFLOAT16 and not self.elements.task.exact:
+            kept = self._unrounded(given)
+            if kept is not None:
+                return kept
+        if to == BFLOAT16 and given.dtype == FLOAT32 and _computes(given):
+            return narrow(f, self.instructions, self.minimal(given), to)
         return convert(f, self.instructions, self.minimal(given), given.dtype, to)
+
+    def _unrounded(self, given: Expr) -> Value | None:
+        """A bfloat16 as it was before it was rounded, where that is in a register: what is computed with it then errs less."""
+        if given.op == "load" and given.value == ACC and self.acc is not None and self.acc.element == "float":
+            return self.acc
+        if given.op != "cast" or given.args[0].dtype != FLOAT32:
+            return None
+        is_there = self.known(given) is None or self.known(given.args[0]) is not None
+        return self.minimal(given.args[0]) if is_there and _computes(given.args[0]) else None
 
     def _rounded(self, limited: Expr) -> Value | None:
         """A limited float32 as i32, when it is rounded just before, perhaps with a whole number added; else None."""
@@ -224,6 +239,13 @@ def _rounding_shift(expr: Expr) -> int | None:
         second = second.args[0]
     small = second.op == "const" and abs(second.value) < 2**16 and int(second.value) == second.value
     return int(second.value) if first.op == "round" and small else None
+
+
+def _computes(expr: Expr) -> bool:
+    """Is it arithmetic, and not a number as it was read?"""
+    if expr.op in ("cast", "select"):
+        return any(map(_computes, expr.args[expr.op == "select" :]))
+    return expr.op in UNARY or expr.op in BINARY or expr.op == "reduce" or (expr.op == "load" and expr.value == ACC)
 
 
 def _own_gate(expr: Expr) -> Expr | None:

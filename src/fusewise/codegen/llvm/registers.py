@@ -6,15 +6,17 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.nest.types import computed, register_type
 from fusewise.codegen.target import InstructionSet
-from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, DType
 
 __all__ = [
     "clamped",
     "convert",
+    "has_bfloat_rounding",
     "has_half_conversion",
     "has_masked_memory",
     "has_rounding",
     "narrow",
+    "narrow_any",
     "reinterpreted",
     "resized",
     "rounded",
@@ -62,8 +64,23 @@ def widen(f: Function, instructions: InstructionSet, x: Value, dtype: DType) -> 
     return f.convert("bitcast", f.binary("shl", wide, splat(f, 16, x, "i32")), "float")
 
 
+def has_bfloat_rounding(instructions: InstructionSet) -> bool:
+    """Does an instruction round float32 to bfloat16?"""
+    return "+avx512bf16" in instructions.features.split(",") and instructions.vector_bits >= 512
+
+
 def narrow(f: Function, instructions: InstructionSet, x: Value, dtype: DType) -> Value:
-    """A float rounded to nearest even as float16 or bfloat16 bits; unchanged for other types."""
+    """A computed float rounded to nearest even as float16 or bfloat16 bits; unchanged for other types.
+
+    Where an instruction rounds to bfloat16, it makes zeros of subnormal numbers, as those that multiply take them.
+    """
+    if dtype == BFLOAT16 and has_bfloat_rounding(instructions):
+        return f.convert("bitcast", f.convert("fptrunc", x, "bfloat"), "i16")
+    return narrow_any(f, instructions, x, dtype)
+
+
+def narrow_any(f: Function, instructions: InstructionSet, x: Value, dtype: DType) -> Value:
+    """The same of any float, subnormal numbers included."""
     if not (dtype.is_float and dtype.bits < 32):
         return x
     if dtype == FLOAT16:
@@ -136,7 +153,7 @@ def convert(f: Function, instructions: InstructionSet, x: Value, source: DType, 
     signed = source.kind == "int"
     if to.is_float:
         element = computed(to)
-        return narrow(f, instructions, f.convert("sitofp" if signed else "uitofp", x, element), to)
+        return narrow_any(f, instructions, f.convert("sitofp" if signed else "uitofp", x, element), to)
     return wrapped(f, resized(f, x, register_type(to), signed), to)
 
 
@@ -182,9 +199,9 @@ def _float_to_float(f: Function, instructions: InstructionSet, x: Value, source:
     if source == FLOAT64:
         if to == FLOAT32:
             return f.convert("fptrunc", x, "float")
-        return narrow(f, instructions, _double_to_float_odd(f, x), to)
+        return narrow_any(f, instructions, _double_to_float_odd(f, x), to)
     wide = widen(f, instructions, x, source)
-    return f.convert("fpext", wide, "double") if to == FLOAT64 else narrow(f, instructions, wide, to)
+    return f.convert("fpext", wide, "double") if to == FLOAT64 else narrow_any(f, instructions, wide, to)
 
 
 def _float_to_integer(f: Function, x: Value, to: DType) -> Value:

@@ -76,6 +76,11 @@ class TileFigures:
     that do not divide a row of pixels 1.1 to 1.4, from beyond the second level 1.01 to 1.03. Not of attention's, which write
     nothing: MobileBERT's took 1.04 times more."""
 
+    pairs: float = figure(1.35, "bert_base:bfloat16")
+    """How many times as long a step of pairs of bfloat16 takes with tiles of one vector, whose instruction has its scalar from
+    memory, where a single one begins in a cycle: of 128 x 768 x 768 tiles of 8, 10, 12 and 16 rows by one take 870 to 910 us, of 4
+    to 12 by two to four 648 to 670."""
+
     near_depth: int = figure(64, "resnet50")
     """The least depth of these: over 32 steps they took up to 1.4 times more."""
 

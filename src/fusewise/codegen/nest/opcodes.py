@@ -194,6 +194,13 @@ def _widened(x: Any, to: Value) -> Any:
     return (np.asarray(x, np.uint32) << 16).astype(np.uint32).view(np.float32).reshape(np.shape(x))
 
 
+def _narrowed(x: Any) -> Any:
+    """Floats as the bits of bfloat, rounded to nearest even; subnormal numbers become zeros, as the instruction makes them."""
+    bits = np.where(np.abs(x) < np.finfo(np.float32).smallest_normal, np.copysign(np.float32(0), x), x).view(np.uint32)
+    rounded = np.where(np.isnan(x), bits | 0x400000, bits + 0x7FFF + (bits >> 16 & 1))
+    return (rounded >> 16).astype(np.uint16).reshape(np.shape(x))[()]
+
+
 def converted(opcode: str, x: Any, source: Value, to: Value) -> Any:
     """A conversion, lane by lane; `bitcast` of all lanes together."""
     if opcode == "bitcast":
@@ -206,6 +213,8 @@ def converted(opcode: str, x: Any, source: Value, to: Value) -> Any:
         x = -np.asarray(x, np.int64) if vector else -int(x)
     if source.element == "bfloat":
         x = _widened(x, to)
+    if to.element == "bfloat":
+        return _narrowed(x)
     if vector:
         return np.asarray(x).astype(kind)
     if to.element.startswith("i"):

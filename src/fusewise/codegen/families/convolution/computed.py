@@ -62,7 +62,7 @@ def _lane_line(shape: Convolution, elements: Elements) -> Line:
     assert element is not None
     narrow, bits = memory_type(element.dtype), element.dtype.bits
     names = [f"p{k + 2}" for k in range(len(shape.pixels))]
-    channels = shape.weight.shape[1] * shape.groups
+    channels = elements.task.anchored.operand_type(0).dims[1]
     pitch = shape.instruction.lane.bits // bits * shape.channels
 
     def placed(indices: Mapping[str, Int]) -> dict[str, Int]:

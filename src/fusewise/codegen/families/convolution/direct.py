@@ -1,8 +1,8 @@
 """The direct convolution kernels, for tasks whose anchor is Conv: any rank, stride, dilation, padding and number of groups.
 
-By an instruction of several terms, that many neighbouring channels are reduced at a time, where they lie side by side: it is the
-convolution with fewer channels, each element several, of bfloat16 two. What it refuses is widened element by element by the
-general one.
+By an instruction of several terms, that many neighbouring channels are reduced at a time: it is the convolution with fewer
+channels, each element several, of bfloat16 two. Where they do not lie side by side, or are computed on the way in, they are copied
+so. What it refuses is widened element by element by the general one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from fusewise.codegen.families.convolution.lanes import flattened, in_lanes
 from fusewise.codegen.families.convolution.loops import (
     Adapt,
     RowFill,
@@ -31,10 +32,10 @@ from fusewise.codegen.families.convolution.plan import (
     directs_of,
     scheduled,
 )
-from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
+from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
 from fusewise.codegen.families.product.tiles import too_few_rows
-from fusewise.codegen.instructions.table import DPBF16, lanes_of
+from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, written
@@ -59,11 +60,13 @@ OfTerms = Callable[[Instruction, Task, InstructionSet], Directs | RefusalReason]
 
 def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
     """The convolution by an instruction, whose terms are channels, as a product, or why it is none."""
-    shape = convolution_of(task)
+    shape = convolution_of(task, (instruction.left,))
     if isinstance(shape, RefusalReason):
         return shape
     if instruction.terms > 1:
-        taken = _in_lanes(shape, instruction, instructions)
+        taken = in_lanes(shape, task, instruction, instructions)
+        if not isinstance(taken, RefusalReason) and taken.computed is not None:
+            taken = flattened(taken, task)
     elif shape.weight.operand.dtype != instruction.left:
         taken = RefusalReason(f"not a product of {instruction.left.name}", shape.weight.operand.dtype.name)
     else:
@@ -71,20 +74,6 @@ def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet)
     if isinstance(taken, RefusalReason):
         return taken
     return directs_of(taken, task, instructions)
-
-
-def _in_lanes(
-    shape: Convolution, instruction: Instruction, instructions: InstructionSet
-) -> Convolution | RefusalReason:
-    """A convolution of lanes of several terms, which are channels, or why there are none."""
-    if shape.computed is not None or shape.inputs % instruction.terms:
-        return RefusalReason(f"channels do not come in {instruction.layout}")
-    if shape.groups > 1 and shape.outputs < instructions.lanes:
-        return RefusalReason("groups of few channels")
-    data = lanes_of(shape.data, 1, instruction)
-    if isinstance(data, RefusalReason):
-        return data
-    return replace(shape, inputs=shape.inputs // instruction.terms, data=data, instruction=instruction)
 
 
 Pack = Callable[[Direct, Tile], Packing]

@@ -8,7 +8,6 @@ rows of the input are copied with the zero point subtracted, as 16-bit numbers, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from fusewise.codegen.families.convolution.direct import arguments_by, direct_by, lanes_of_weights, write_by
+from fusewise.codegen.families.convolution.lanes import copied_in_lanes, flattened
 from fusewise.codegen.families.convolution.loops import Adapt, RowFill, levels_in_place
 from fusewise.codegen.families.convolution.plan import (
     Direct,
@@ -25,7 +25,7 @@ from fusewise.codegen.families.convolution.plan import (
     favourite,
     within_cache,
 )
-from fusewise.codegen.families.convolution.shape import Convolution, Spatial, integer_convolution_of, nowhere
+from fusewise.codegen.families.convolution.shape import integer_convolution_of
 from fusewise.codegen.families.product.bytes import (
     LEAST_LANES,
     by_bytes,
@@ -42,15 +42,12 @@ from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import written
 from fusewise.codegen.llvm.plain import zero_point
-from fusewise.codegen.llvm.stores import joined_axis
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import INT8, INT16
-from fusewise.ir.types import TensorType
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
-from fusewise.ops.expr import Expr
 
 __all__ = ["INTEGER_CONV", "QUAD_CONV"]
 
@@ -62,44 +59,8 @@ def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -
         return given
     if given.groups > 1 and given.inputs % instruction.terms:
         return RefusalReason("groups of an odd number of channels")
-    shape = _in_lanes(given, centred(task.anchored.element(0), zero_point(task.anchored)), instruction)
-    return directs_of(_flattened(shape, task), task, instructions)
-
-
-def _in_lanes(given: Convolution, element: Expr, instruction: Instruction) -> Convolution:
-    """The convolution by an instruction, over lanes of as many channels, each computed as `element`, as it has terms."""
-    inputs = -(-given.inputs // instruction.terms)
-    dims = (given.batch, given.groups * inputs, *given.data.shape[2:])
-    spatial = _taken(given.spatial)
-    pixels = tuple((used.extent, axis.stride // used.stride) for axis, used in zip(given.spatial, spatial, strict=True))
-    return replace(
-        given,
-        inputs=inputs,
-        spatial=spatial,
-        data=nowhere(TensorType(instruction.lane, dims)),
-        computed=element,
-        instruction=instruction,
-        pixels=pixels,
-    )
-
-
-def _taken(spatial: tuple[Spatial, ...]) -> tuple[Spatial, ...]:
-    """Only the pixels that are used: a kernel of one pixel with a stride reads every so many and nothing between."""
-    single = all(axis.kernel == 1 and axis.is_inside for axis in spatial)
-    return tuple(Spatial(axis.out, axis.out, 1, 1, 1, 0) for axis in spatial) if single else spatial
-
-
-def _flattened(shape: Convolution, task: Task) -> Convolution:
-    """A convolution of single pixels as one along a single axis, so that blocks end anywhere and not only with a row."""
-    single = all(axis.kernel == axis.stride == 1 and axis.is_inside for axis in shape.spatial)
-    axes = [(name, axis.out) for name, axis in zip(shape.out_axes, shape.spatial, strict=True)]
-    joined = joined_axis(task, axes)
-    if not single or joined is None or joined != axes[-1][0]:
-        return shape
-    pixels = math.prod(axis.out for axis in shape.spatial)
-    data = replace(shape.data, shape=(*shape.data.shape[:2], pixels), strides=(0, 0, 0))
-    spatial = (Spatial(pixels, pixels, 1, 1, 1, 0),)
-    return replace(shape, spatial=spatial, data=data, names=(joined,), fixed=shape.out_axes[:-1])
+    shape = copied_in_lanes(given, centred(task.anchored.element(0), zero_point(task.anchored)), instruction)
+    return directs_of(flattened(shape, task), task, instructions)
 
 
 def _bytes(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
@@ -121,8 +82,8 @@ def _bytes(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
     if given.computed is None and not isinstance(data, RefusalReason) and all(a.is_inside for a in given.spatial):
         inputs = given.inputs // instruction.terms
         return directs_of(replace(given, inputs=inputs, data=data, instruction=instruction), task, instructions)
-    shape = _in_lanes(given, unsigned(task.anchored.element(0)), instruction)
-    return directs_of(_flattened(shape, task), task, instructions)
+    shape = copied_in_lanes(given, unsigned(task.anchored.element(0)), instruction)
+    return directs_of(flattened(shape, task), task, instructions)
 
 
 def _declines(directs: Directs, task: Task, target: Target) -> RefusalReason | None:

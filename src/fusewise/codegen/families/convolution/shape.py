@@ -8,7 +8,7 @@ a convolution of its own with every stride-th tap, and all of them read the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from fusewise.codegen.llvm.stores import reads
@@ -169,16 +169,16 @@ class Transposed:
         return math.prod(self.strides)
 
 
-def _without_axes(task: Task, op: str) -> Convolution | RefusalReason:
+def _without_axes(task: Task, op: str, computed_as: Collection[DType] = (FLOAT32,)) -> Convolution | RefusalReason:
     """A convolution-like anchor with everything but its spatial axes, as Conv has inputs and outputs; or why its kernels cannot
-    take it."""
+    take it, which take data of some types where they are computed."""
     anchor = task.anchor
     if anchor is None or anchor.op != op:
         return RefusalReason(f"no {op} at the anchor")
     data, computed = view_of(task, 0), None
     if isinstance(data, RefusalReason):
         kind, computed = anchor.inputs[0], anchor.prologue[0]
-        if not isinstance(kind, TensorType) or computed is None or computed.dtype != FLOAT32:
+        if not isinstance(kind, TensorType) or computed is None or computed.dtype not in computed_as:
             return data
         data = nowhere(kind)
     weight = view_of(task, 1)
@@ -214,9 +214,9 @@ def nowhere(kind: TensorType) -> OperandView:
     return OperandView(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
 
 
-def convolution_of(task: Task) -> Convolution | RefusalReason:
-    """The geometry of the task's Conv, or why its kernels cannot take it."""
-    found = _without_axes(task, "Conv")
+def convolution_of(task: Task, computed_as: Collection[DType] = (FLOAT32,)) -> Convolution | RefusalReason:
+    """The geometry of the task's Conv, or why its kernels cannot take it, see `_without_axes`."""
+    found = _without_axes(task, "Conv", computed_as)
     if isinstance(found, RefusalReason):
         return found
     spatial = geometry_of(task.anchored)
@@ -270,9 +270,9 @@ def _window(anchor: Anchor, find: Callable[[Call, tuple[int, ...]], Window]) -> 
     return find(Call(node, anchor.inputs, (anchor.output,)), anchor.operand_type(1).dims[2:])
 
 
-def transposed_of(task: Task) -> Transposed | RefusalReason:
-    """The geometry of the task's ConvTranspose, or why its kernels cannot take it."""
-    found = _without_axes(task, "ConvTranspose")
+def transposed_of(task: Task, computed_as: Collection[DType] = (FLOAT32,)) -> Transposed | RefusalReason:
+    """The geometry of the task's ConvTranspose, or why its kernels cannot take it, see `_without_axes`."""
+    found = _without_axes(task, "ConvTranspose", computed_as)
     if isinstance(found, RefusalReason):
         return found
     anchor, (inputs, outputs) = task.anchored, found.weight.shape[:2]

@@ -9,10 +9,13 @@ stride-th tap; all phases read the same input rows, so they are computed togethe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fusewise.codegen.families.convolution.lanes import in_lanes
 from fusewise.codegen.families.convolution.loops import direct_arguments, emit_direct, weight_packing
 from fusewise.codegen.families.convolution.plan import (
     Direct,
@@ -24,13 +27,16 @@ from fusewise.codegen.families.convolution.plan import (
 )
 from fusewise.codegen.families.convolution.shape import Transposed, transposed_of
 from fusewise.codegen.families.product.places import unravel
+from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.deciding import known_below
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import RefusalReason, Task
 
 __all__ = ["CONV_TRANSPOSE"]
@@ -42,27 +48,38 @@ MAX_PHASES = 64
 Understood = tuple[Transposed, Directs]
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Understood | RefusalReason:
-    found = transposed_of(task)
+def _understand(
+    instruction: Instruction | None, task: Task, instructions: InstructionSet
+) -> Understood | RefusalReason:
+    """The phases of a transposed convolution, by an instruction of several terms or by the multiply-add of its type."""
+    found = transposed_of(task, (FLOAT32,) if instruction is None else (instruction.left,))
     if isinstance(found, RefusalReason):
         return found
     if found.phases > MAX_PHASES:
         return RefusalReason("transposed convolution with a very long stride")
+    if instruction is not None:
+        shape = in_lanes(found.shape, task, instruction, instructions)
+        if isinstance(shape, RefusalReason):
+            return shape
+        found = replace(found, shape=shape)
     return found, directs_of(found.shape, task, instructions, found.phases)
 
 
 def _arguments(u: Understood, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
     t, d = u[0], scheduled(u[1], schedule)
 
-    def arrange(weight: np.ndarray) -> np.ndarray:
-        return phase_matrices(weight, t, d.side_by_side)
+    instruction = d.shape.instruction
 
-    packing = weight_packing(d, schedule.product.tile, arrange, f"transposed by {t.strides}")
+    def arrange(weight: np.ndarray) -> np.ndarray:
+        return phase_matrices(instruction.pack(weight, 0), t, d.side_by_side)
+
+    layout = f"{instruction.layout} " if instruction.terms > 1 else ""
+    packing = weight_packing(d, schedule.product.tile, arrange, f"{layout}transposed by {t.strides}")
     return direct_arguments(d, task, schedule, packing)
 
 
 def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarray:
-    """Weights [inputs of all groups, outputs, taps...] as [phase and group, depth, columns].
+    """Weights [inputs of all groups, outputs, taps...], whose inputs may be lanes of several, as [phase and group, depth, columns].
 
     Axis by axis, taps are padded with zeros to whole strides and split into (tap of the phase, phase); a phase's taps run
     backwards, because input moves backwards under a transposed kernel.
@@ -118,13 +135,15 @@ def _guarded(f: Function, conditions: Sequence[Value], body: Callable[[], None])
     f.when(all_hold, body)
 
 
-CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (
-    Kernel(
-        "transposed-convolution",
-        _understand,
-        lambda u, task, target: direct_schedules(u[1], task, target),
-        _arguments,
-        written(_arguments, _write),
-        every=lambda u, task, target: direct_schedules(u[1], task, target, None),
-    ),
+TRANSPOSED = Kernel(
+    "transposed-convolution",
+    partial(_understand, None),
+    lambda u, task, target: direct_schedules(u[1], task, target),
+    _arguments,
+    written(_arguments, _write),
+    every=lambda u, task, target: direct_schedules(u[1], task, target, None),
 )
+
+TRANSPOSED_PAIRS = replace(TRANSPOSED, name="bfloat16-transposed-convolution", understand=partial(_understand, DPBF16))
+
+CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (TRANSPOSED_PAIRS, TRANSPOSED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from fusewise.codegen.cost import finish_cycles, line_cycles, matrix_cycles, matrix_finish, slim_cycles, step_cycles
+from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
@@ -89,13 +90,16 @@ def favourite_tiles(
         vectors, bits = -(-product.columns // each), each * element_bits
         crossing = product.row_extent is not None and (product.row_extent % r != 0 or product.rows % r != 0)
         is_whole = r in figures.near_rows and product.rows % r == 0 and not crossing
+        is_pairs = product.instruction.name == DPBF16.name
         if tile.instruction.matrix is not None:
             step = matrix_cycles(target, tile)
-        elif is_near and is_whole and is_slim(target, tile):
+        elif is_near and is_whole and not is_pairs and is_slim(target, tile):
             step = slim_cycles(target, r * v, bits)
         else:
             tight = _is_tight(target, tile)
             step = step_cycles(target, r * v, r + v, bits, product.instruction.latency, tight)
+        if is_pairs and v == 1 < r and target.multiplies_once:
+            step *= figures.pairs
         if each < lanes[0]:
             step *= figures.narrow
         if product.depth * tile.width * 4 > target.l1_bytes // 2:
