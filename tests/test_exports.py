@@ -1,6 +1,6 @@
-"""Real exports, end to end: architectures of the `transformers` package, written by both of PyTorch's ONNX exporters. They are read,
-bound and written again, compile to native code alone, and give ONNX Runtime's answers.
+"""Real exports, end to end: architectures of the `transformers` package, written by both of PyTorch's ONNX exporters.
 
+They are read, bound and written again, compile to native code alone, and give ONNX Runtime's answers.
 Layers have the published widths, networks few of them; `benchmarks/exports.py` runs the published networks whole.
 """
 
