@@ -71,6 +71,26 @@ def test_loop(rounds: int, worth: float, monkeypatch: pytest.MonkeyPatch) -> Non
     same(recurrence(), {"x": np.ones((1, 4), np.float32), "n": np.array(rounds)}, rounds=3)
 
 
+@pytest.mark.parametrize("given_", [("n", ""), ("n", "c0"), ("", "c0")])
+def test_a_loop_that_carries_nothing(given_: tuple[str, str]) -> None:
+    nodes = [
+        helper.make_node("Cast", ["i"], ["number"], to=FLOAT),
+        helper.make_node("Less", ["i", "three"], ["going"]),
+    ]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [value("i", INT64, []), value("c", BOOL, [])],
+        [value("going", BOOL, []), value("number", FLOAT, [])],
+        [numpy_helper.from_array(np.array(3), "three")],
+    )
+    inputs = [value("n", INT64, []), value("c0", BOOL, [])]
+    model = model_of([helper.make_node("Loop", given_, ["all"], body=body)], inputs, [value("all", FLOAT, [None])])
+    for n, rounds in ((10, 4), (2, 2 if given_[0] else 4)):
+        (found,) = fusewise.compile(model, cache=False).run(None, {"n": np.array(n), "c0": np.array(True)})
+        np.testing.assert_array_equal(found, np.arange(rounds, dtype=np.float32))
+
+
 def test_a_condition_ends_a_loop() -> None:
     same(recurrence(), {"x": np.full((1, 4), 0.01, np.float32), "n": np.array(100)})
     same(recurrence(trips=False), {"x": np.full((1, 4), 0.01, np.float32)})

@@ -92,6 +92,18 @@ def test_short_runs_are_left_alone() -> None:
     assert set(spent(crew, 0.1, lambda size, rng: 0.09, now)[0]) == {2}
 
 
+def test_rounds_of_short_calls_are_made_by_one() -> None:
+    crew = Crew(2)
+    assert crew.for_rounds is None
+    crew.took_alone(500)
+    assert (crew.for_rounds, crew.size) == (1, 2)
+    crew.forget()
+    assert crew.for_rounds is None
+    crew.took_alone(50_000)
+    assert crew.for_rounds == crew.size == 2
+    assert Crew(1).for_rounds == 1
+
+
 def test_a_model_answers_the_same_whoever_works() -> None:
     model = api.compile("zoo:squeezenet1_1", cache=False, threads=3)
     feeds = model.random_inputs()

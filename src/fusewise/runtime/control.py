@@ -154,7 +154,7 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
     ports = RoundPorts(0, states, (), gathered, None if endless else (1, 0))
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
-        trips, condition, *values = operands
+        trips, condition, *values = operands if len(operands) > 1 else (*operands, None)
         values += [None] * (carried - len(values))
         going = np.array(True) if condition is None else np.asarray(condition).reshape(())
         limit = MOST_ROUNDS + 1 if trips is None else min(int(trips.reshape(-1)[0]), MOST_ROUNDS + 1)

@@ -33,8 +33,14 @@ _PATIENCE_NS, _LONGEST_PATIENCE_NS = 100_000_000, 5_000_000_000
 """How long to wait after fewer workers were found to be no faster, at first and at most."""
 
 
+_SHORT_NS = 2_000
+"""Calls of rounds that take less by one worker are not shared out: meeting after each takes more than that saves, and without end
+where the system has put another worker aside."""
+
+
 class Crew:
-    """Of one stretch of steps. `size` workers are to run it next; tell how long that `took`."""
+    """Of one stretch of steps. `size` workers are to run it next; tell how long that `took`. Of rounds of it one worker is to make
+    some first, whose calls `took_alone`; then `for_rounds` says how many workers are to make the others."""
 
     def __init__(self, workers: int) -> None:
         self._all = workers
@@ -45,6 +51,7 @@ class Crew:
     def forget(self) -> None:
         """What is run from here on takes another time."""
         self.size = self._fewer = self._all
+        self._is_short = True if self._all == 1 else None
         self._untried: list[int] = []
         self._least_ns = 0
         self._runs.clear()
@@ -52,6 +59,15 @@ class Crew:
         self._hold_ns, self._patience_ns = _HOLD_NS, _PATIENCE_NS
         self._next_ns = self._returned_ns = 0
         self._phase: Callable[[int, int], None] = self._with_all
+
+    @property
+    def for_rounds(self) -> int | None:
+        """Workers for rounds; None where some are to be timed first."""
+        return self.size if self._is_short is False else 1 if self._is_short else None
+
+    def took_alone(self, ns: float) -> None:
+        """One worker has made rounds, each call in so many nanoseconds."""
+        self._is_short = ns < _SHORT_NS
 
     def took(self, begin_ns: int, end_ns: int) -> None:
         """A run with `size` workers, by a monotonic clock."""

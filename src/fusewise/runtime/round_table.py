@@ -6,6 +6,7 @@ where it lies. Each round has a condition of its own, which all workers look at 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,9 @@ __all__ = ["run_rounds"]
 
 _MOST_WORDS = 1 << 18
 """Arguments and calls of all rounds together: 2 MiB, which stay in a cache."""
+
+_TIMED_ROUNDS = 8
+"""Made by one worker to know whether several are worth it."""
 
 _MOST_BYTES = 1 << 26
 """Gathered of all rounds together: memory is taken before it is known whether they come."""
@@ -37,7 +41,9 @@ def run_rounds(
     fresh, buffers = dict(plan.fresh), [port.buffer for port in plan.program.outputs]
     states = _states(ports, values, [fresh[buffer] for buffer in buffers])
     single = [fresh[buffers[result]]() for result in ports.gathered]
-    count = min(count, _most_rounds(plan), _MOST_BYTES // max(1, sum(one.nbytes for one in single)))
+    crew = _stretch(plan).crew
+    most = _TIMED_ROUNDS if crew.for_rounds is None else _most_rounds(plan)
+    count = min(count, most, _MOST_BYTES // max(1, sum(one.nbytes for one in single)))
     if states is None or count < 2:
         return None
     given, turns = [buffer for buffer, _ in plan.ports], np.arange(count)
@@ -63,10 +69,13 @@ def run_rounds(
         carried(*ports.condition, address_of(going) + turns)
     unwanted = {buffer: fresh[buffer]() for buffer in fresh.keys() - at.keys()}
     at |= {buffer: address_of(array) for buffer, array in unwanted.items()}
+    begin = time.perf_counter_ns()
     _launch(plan, at, None if ports.condition is None else address_of(going), count)
     if plan.faults is not None:
         plan.faults.check()
     made = int(going.argmin()) + 1 if not going.all() else count
+    if crew.for_rounds is None:
+        crew.took_alone((time.perf_counter_ns() - begin) / (made * _stretch(plan).table.count))
     return Rounds([both[(made - 1) % 2] for both in states], [one[:made] for one in every], made, bool(going[made - 1]))
 
 
@@ -80,9 +89,13 @@ def _is_native(plan: RunPlan) -> bool:
 
 
 def _most_rounds(plan: RunPlan) -> int:
+    return _MOST_WORDS // (len(plan.words) + _stretch(plan).table.words.size + STEP_WORDS)
+
+
+def _stretch(plan: RunPlan) -> Stretch:
     (part,) = plan.parts
     assert isinstance(part, Stretch)
-    return _MOST_WORDS // (len(plan.words) + part.table.words.size + STEP_WORDS)
+    return part
 
 
 def _states(
@@ -103,8 +116,7 @@ def _states(
 def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None, count: int) -> None:
     """Make the calls of all rounds, where the caller's arrays are `at` these places by round; after each, that round's byte at
     `going`, if this is not None, says whether there is another."""
-    (part,) = plan.parts
-    assert isinstance(part, Stretch)
+    part = _stretch(plan)
     own = np.frombuffer(plan.words, np.int64)
     words = np.empty((count, own.size), np.int64)
     words[:] = own
@@ -120,4 +132,4 @@ def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None
         table[:, -1] = EndRow(0).words
         table[:, -1, 1] = going + turns
     rows = count * table.shape[1]
-    shared_pool().run(StepTable(table, address_of(table), rows), part.crew.size)
+    shared_pool().run(StepTable(table, address_of(table), rows), part.crew.for_rounds or 1)
