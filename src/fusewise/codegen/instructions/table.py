@@ -17,6 +17,14 @@ from fusewise.codegen.instructions.matrix_products import (
     of_bytes,
     of_floats,
 )
+from fusewise.codegen.instructions.outer_products import (
+    OUTER_LANES,
+    add_outer_bfloats,
+    add_outer_bfloats_apart,
+    add_outer_bytes,
+    has_outer,
+    outer_bytes,
+)
 from fusewise.codegen.instructions.pair_products import (
     add_bfloat_products,
     add_bfloats_apart,
@@ -30,7 +38,7 @@ from fusewise.codegen.nest.instruction import FUSED, FUSED_DOUBLE, Instruction, 
 from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView
-from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
 from fusewise.lower.task import RefusalReason
 
 __all__ = [
@@ -38,10 +46,12 @@ __all__ = [
     "AMX_FP16",
     "AMX_INT8",
     "AMX_PARTS",
+    "BFMMLA",
     "DPBF16",
     "INSTRUCTIONS",
     "MADDUBS",
     "MATRIX_INSTRUCTIONS",
+    "MMLA",
     "PMADDWD",
     "VPDPBUSD",
     "for_bytes",
@@ -154,7 +164,41 @@ In this order an operand is loaded once for each part."""
 
 MATRIX_INSTRUCTIONS = (AMX_BF16, AMX_FP16, *AMX_INT8, AMX_PARTS)
 
-INSTRUCTIONS = (FUSED, FUSED_DOUBLE, DPBF16, PMADDWD, MADDUBS, VPDPBUSD)
+BFMMLA = Instruction(
+    "bfmmla",
+    BFLOAT16,
+    BFLOAT16,
+    FLOAT32,
+    has_outer("bf16"),
+    add_outer_bfloats,
+    add_outer_bfloats_apart,
+    lane=DType("bfloat16 quad", 0, 64, "float"),
+    terms=4,
+    rows=OUTER_LANES,
+    lanes=OUTER_LANES,
+)
+
+
+def _mmla(name: str, left: DType, right: DType) -> Instruction:
+    return Instruction(
+        name,
+        left,
+        right,
+        INT32,
+        has_outer("i8mm"),
+        add_outer_bytes(name),
+        outer_bytes(left, right),
+        lane=INT64,
+        terms=8,
+        rows=OUTER_LANES,
+        lanes=OUTER_LANES,
+    )
+
+
+MMLA = (_mmla("smmla", INT8, INT8), _mmla("usmmla", UINT8, INT8), _mmla("ummla", UINT8, UINT8))
+"""By the signs of the left and of the right operand."""
+
+INSTRUCTIONS = (FUSED, FUSED_DOUBLE, DPBF16, PMADDWD, MADDUBS, VPDPBUSD, BFMMLA, *MMLA)
 
 
 def for_bytes(instructions: InstructionSet) -> Instruction | None:

@@ -1,7 +1,7 @@
 """An instruction that a reduction is made of, as a row: what it multiplies and adds, and how it is written.
 
-One instruction takes a vector of the left operand, one of the right, and a vector of sums. A lane of an operand holds one, two or
-four neighbours of the reduction, its terms; to the sum in that lane is added what their products add up to:
+One instruction takes a vector of the left operand, one of the right, and a vector of sums. A lane of an operand holds one, two,
+four or eight neighbours of the reduction, its terms; to the sum in that lane is added what their products add up to:
 
     sum[lane]  +=  sum over terms k of  left[lane][k] * right[lane][k]
 
@@ -50,7 +50,7 @@ FMA_LATENCY = 4.3
 """Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores: 4, and a little, since no
 schedule hits it exactly. What takes several terms is priced as if it were one."""
 
-LAYOUTS = {1: "single", 2: "pairs", 4: "quads"}
+LAYOUTS = {1: "single", 2: "pairs", 4: "quads", 8: "octets"}
 """What the neighbours of a reduction that share a lane are called, by how many there are."""
 
 Emit = Callable[[Function, InstructionSet, Value, Value, Value], Value]
