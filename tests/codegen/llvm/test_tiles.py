@@ -29,12 +29,13 @@ def run(case: OnTiles, target: Target, operands: tuple[np.ndarray, ...]) -> None
 
 @pytest.mark.parametrize("row", MATRIX_INSTRUCTIONS, ids=repr)
 @settings(deadline=None, max_examples=5)
-@given(st.integers(1, 2), st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.sampled_from((0, 1, 7)))
-def test_what_stands_for_the_unit(
-    row: Instruction, rows: int, vectors: int, outer: int, inner: int, apart: int
-) -> None:
-    case = OnTiles(row, rows, vectors, outer, inner, apart)
-    operands = case.operands(rows + 2 * vectors)
+@given(
+    st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.sampled_from((0, 1, 7))),
+    st.booleans(),
+)
+def test_what_stands_for_the_unit(row: Instruction, shape: tuple[int, ...], from_zero: bool) -> None:
+    case = OnTiles(row, *shape, from_zero=from_zero)
+    operands = case.operands(sum(shape))
     expected = case.expected(operands)
     run(case, host_target(), operands)
     np.testing.assert_array_equal(operands[0], expected)
@@ -88,6 +89,13 @@ def test_operands_are_loaded_once_and_nothing_is_spilled(row: Instruction, rows:
     assert inner["tilestored"] == 0 and every["tilestored"] == rows * vectors
     assert every["ldtilecfg"] == every["tilerelease"] == 1
     assert not any("%rsp" in line or "%rbp" in line for line in lines if line.startswith("tile"))
+
+
+def test_sums_from_zero_are_not_loaded() -> None:
+    case = OnTiles(AMX_BF16, 2, 2, 1, 2, 0, from_zero=True)
+    lines = compile_assembly(llvm_text(case.program(), MATRIX_TARGET), MATRIX_TARGET).splitlines()
+    every = Counter(line.split()[0] for line in lines if line.strip())
+    assert (every["tilezero"], every["tileloadd"], every["tilestored"]) == (4, 4, 4)
 
 
 def test_parts_are_loaded_once_each() -> None:

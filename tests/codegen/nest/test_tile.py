@@ -33,6 +33,7 @@ ON_TILES = st.builds(
     outer=st.integers(1, 2),
     inner=st.integers(1, 2),
     apart=st.sampled_from((0, 1, 7)),
+    from_zero=st.booleans(),
 )
 
 ONE = OnTiles(AMX_BF16, 1, 2, 2, 1, 4)

@@ -25,6 +25,7 @@ class OnTiles:
     outer: int
     inner: int
     apart: int
+    from_zero: bool = False
 
     @property
     def tile(self) -> Tile:
@@ -50,7 +51,9 @@ class OnTiles:
         with_tiles(
             f,
             row,
-            lambda: accumulate_tiles(f, self.tile, sums, (left, left_pitch), (right, right_pitch), self.levels),
+            lambda: accumulate_tiles(
+                f, self.tile, sums, (left, left_pitch), (right, right_pitch), self.levels, self.from_zero
+            ),
         )
         f.give_back()
         return module
@@ -73,6 +76,7 @@ class OnTiles:
         runs = [left[:, k * stride : k * stride + self.levels[1].extent] for k in range(self.outer)]
         rows = np.concatenate(runs, axis=1).reshape(self.tile.rows, -1, form.parts, form.steps, self.instruction.terms)
         panel = right[:, : self.tile.width].reshape(-1, form.parts, form.steps, self.tile.width, self.instruction.terms)
+        sums = sums * (not self.from_zero)
         for a, b in form.products:
             sums = sums + np.einsum("mukt,uknt->mn", rows[:, :, a], panel[:, b])
         return sums.astype(operands[0].dtype)

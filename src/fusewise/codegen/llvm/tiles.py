@@ -114,7 +114,10 @@ def _by_unit(places: _Places) -> None:
 
     for r in rows:
         for v in vectors:
-            unit.load(f, register(r, v), places.sums(r, v))
+            if places.node.from_zero:
+                unit.zero(f, register(r, v))
+            else:
+                unit.load(f, register(r, v), places.sums(r, v))
     places.each(step)
     for r in rows:
         for v in vectors:
@@ -122,7 +125,9 @@ def _by_unit(places: _Places) -> None:
 
 
 def _apart(places: _Places, instructions: InstructionSet) -> None:
-    f, form = places.f, places.form
+    f, form, node = places.f, places.form, places.node
+    if node.from_zero:
+        f.clear(node.sums, node.tile.rows * node.tile.width * node.tile.instruction.sum.itemsize)
 
     def step(at: Int, position: Int) -> None:
         for left_part, right_part in form.products:

@@ -63,6 +63,8 @@ def accumulate_tiles(frame: CallFrame, node: AccumulateTiles) -> None:
         frame.of(node.sums).after(k * tile.lanes * element_bytes(tile.element)) for k in range(tile.rows * tile.vectors)
     ]
     sums = np.stack([read(place, kind) for place in places]).astype(wide).reshape(tile.rows, -1, tile.lanes)
+    if node.from_zero:
+        sums[...] = 0
     pitch, lane = frame.of(node.left_pitch), instruction.lane.itemsize
     positions = _positions(frame, node.levels)[:: instruction.steps]
     frame.spend(20 * len(positions) * instruction.steps)

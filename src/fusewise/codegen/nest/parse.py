@@ -349,7 +349,7 @@ class _Reader(Tokens):
     def _accumulate_tiles(self) -> AccumulateTiles:
         tile = self._tile()
         self._expect("at")
-        sums = self._value()
+        sums, from_zero = self._value(), self._meets("from", "zero")
         self._opened()
         self._expect("rows")
         left = self._value()
@@ -359,7 +359,7 @@ class _Reader(Tokens):
         right = self._value()
         right_pitch, levels = self._after("pitch"), self._levels()
         self._expect("\n", "}")
-        return AccumulateTiles(tile, sums, left, left_pitch, right, right_pitch, levels)
+        return AccumulateTiles(tile, sums, left, left_pitch, right, right_pitch, levels, from_zero)
 
     def _levels(self) -> tuple[ReductionLoop, ...]:
         levels = []

@@ -290,7 +290,7 @@ class _Printed:
     def _accumulate_tiles(self, node: AccumulateTiles, indent: str) -> Iterator[str]:
         tile = node.tile
         line = f"accumulate tiles {_word(tile.instruction.name)} {tile.rows} x {tile.vectors} x {tile.lanes}"
-        yield f"{indent}{line} at {self._value(node.sums)} {{"
+        yield f"{indent}{line} at {self._value(node.sums)}{' from zero' if node.from_zero else ''} {{"
         yield f"{indent}{_STEP}rows {self._value(node.left)} pitch {self._value(node.left_pitch)}"
         yield f"{indent}{_STEP}panel {self._value(node.right)} pitch {node.right_pitch}"
         yield from (indent + _STEP + line for line in self._levels(node.levels))

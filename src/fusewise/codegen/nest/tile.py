@@ -160,7 +160,7 @@ class Accumulate(Composite):
 class AccumulateTiles(Composite):
     """The reduction of a tile by an instruction of a matrix unit. To its sums, which lie at `sums` row by row, are added the
     products of rows that begin at `left`, `left_pitch` lanes apart, with columns at `right`, `right_pitch` lanes from a step to
-    the next.
+    the next. Sums `from_zero` are written and not read.
 
     The innermost of `levels` has steps side by side in a row, in multiples of what the instruction takes at once.
     """
@@ -172,6 +172,7 @@ class AccumulateTiles(Composite):
     right: Value
     right_pitch: int
     levels: tuple[ReductionLoop, ...]
+    from_zero: bool = False
 
 
 @record(frozen=True)
@@ -189,9 +190,10 @@ def accumulate_tiles(
     left: tuple[Value, Int],
     right: tuple[Value, int],
     levels: Sequence[ReductionLoop],
+    from_zero: bool = False,
 ) -> None:
-    """Add to the sums of a tile what they are reduced over: operands are a pointer and a pitch in lanes."""
-    f.append(AccumulateTiles(tile, sums, *left, *right, tuple(levels)))
+    """Add to the sums of a tile, or to zeros, what they are reduced over: operands are a pointer and a pitch in lanes."""
+    f.append(AccumulateTiles(tile, sums, *left, *right, tuple(levels), from_zero))
 
 
 def accumulate(f: Function, tile: Tile, reduction: Reduction, start: Sequence[Value]) -> tuple[Value, ...]:
