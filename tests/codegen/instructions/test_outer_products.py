@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,6 +206,14 @@ def test_the_machine_gets_its_instruction(row: Instruction) -> None:
     lines = compile_assembly(llvm_text(program(row, CAPABLE), CAPABLE), CAPABLE).splitlines()
     assert [line.split()[0] for line in lines if "mmla" in line] == [row.name]
     assert "mmla" not in compile_assembly(llvm_text(program(row, NEON), NEON), NEON)
+
+
+@pytest.mark.parametrize("rows, depth, columns", [(2, 4, 1), (7, 36, 19)])
+def test_products_by_it(run_kernel: Any, target: Target, rows: int, depth: int, columns: int) -> None:
+    arrays = [test_product.numbers(k, shape, BFLOAT16) for k, shape in enumerate(((rows, depth), (depth, columns)))]
+    expected = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64)
+    kernels = (product_by("outer-product", BFMMLA),)
+    test_product.check(run_kernel, kernels, target, "MatMul", arrays, expected, {}, dtype=BFLOAT16, tolerance=1.6e-2)
 
 
 def test_a_product_is_made_of_it() -> None:

@@ -19,7 +19,7 @@ from fusewise.codegen.families.attention.packed import ATTENTION, attention_by
 from fusewise.codegen.families.convolution.direct import DIRECT, direct_by
 from fusewise.codegen.families.product.matrix import PRODUCT, MatrixProduct, MatrixSchedule, product_by
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, widths
-from fusewise.codegen.instructions.table import BFMMLA, DPBF16, INSTRUCTIONS, MADDUBS
+from fusewise.codegen.instructions.table import DPBF16, INSTRUCTIONS, MADDUBS
 from fusewise.codegen.llvm.registers import splat, widen
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Function, Module
@@ -76,7 +76,7 @@ def outer(row: Instruction) -> Instruction:
 
 OUTER = [outer(FUSED), outer(DPBF16)]
 
-TOYS = [*(toy(terms) for terms in (2, 4)), *OUTER, BFMMLA]
+TOYS = [*(toy(terms) for terms in (2, 4)), *OUTER]
 
 TOLERANCES = {FLOAT32: test_product.TOLERANCE, FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
 """Those of the families' own instructions."""
