@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.passes.conftest import answers, feeds_of
 from tests.passes.random_graphs import random_graph
+from tests.zoo.once import ONCE
 
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import load
@@ -19,7 +20,7 @@ from fusewise.ir.graph import Graph
 from fusewise.ir.verify import verify
 from fusewise.passes.pipeline import CLEAN, MOST_ROUNDS, PORTABLE, Pass, run
 from fusewise.trace import Trace
-from fusewise.zoo.catalogue import MODELS, build
+from fusewise.zoo.catalogue import build
 from fusewise.zoo.scaled import SCALED, scaled
 
 CHOICES = st.lists(st.integers(0, 10_000), min_size=1, max_size=60)
@@ -66,7 +67,7 @@ def test_small_architectures(kind: str, decomposed: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decomposed", [False, True])
-@pytest.mark.parametrize("name", [row.name for row in MODELS])
+@pytest.mark.parametrize("name", ONCE)
 def test_zoo(name: str, decomposed: bool) -> None:
     graph = build(name, decomposed=decomposed)
     for passes in (CLEAN, PORTABLE):
