@@ -22,6 +22,7 @@ from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.passes.known_branch import KNOWN_BRANCH
 from fusewise.passes.later import transposed
 from fusewise.passes.merge_equal import NOT_REPEATABLE
+from fusewise.passes.steady_states import STEADY_STATES
 from fusewise.trace import Trace
 
 __all__ = ["LARGEST_BYTES", "fold_constants", "fold_node"]
@@ -60,12 +61,13 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
 
     s = Shape(x); n = Gather(s, 0)   ->   n = 8
 
-    So do values that have no elements: there is nothing to compute. Of an If whose condition is known the nodes of one branch stay.
+    So do values that have no elements: there is nothing to compute. Of an If whose condition is known the nodes of one branch stay,
+    and what a Loop or Scan hands on as it is comes from outside.
 
     Left alone: random operators, bodies of control flow but those of short Loops, and what would grow: a folded constant is small,
     or at most 16 MiB and four times its operands, or no larger than they are.
     """
-    return sweep(graph, trace, (KNOWN_BRANCH, LocalRule("fold_constants", (), fold_node)))
+    return sweep(graph, trace, (KNOWN_BRANCH, STEADY_STATES, LocalRule("fold_constants", (), fold_node)))
 
 
 def fold_node(edit: Edit, node: Node) -> Change | None:
