@@ -67,7 +67,7 @@ def normal(x: np.ndarray) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def by_definition(row: Instruction, sums: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """`sums` [16, 16] with the products of `left` [16, 16, terms] and `right` [16, 16, terms] added."""
+    """`sums` [rows, 16] with the products of `left` [rows, 16, terms] and `right` [16, 16, terms] added."""
     if row.is_exact:
         total = np.einsum("mkt,knt->mn", left.astype(np.int64), right.astype(np.int64))
         return (total + sums).astype(np.int32)
@@ -75,8 +75,8 @@ def by_definition(row: Instruction, sums: np.ndarray, left: np.ndarray, right: n
     if row.left == BFLOAT16:
         a, b = normal(a), normal(b)
     c = normal(c)
-    found = np.empty((16, 16), np.float32)
-    for m, n in np.ndindex(16, 16):
+    found = np.empty(sums.shape, np.float32)
+    for m, n in np.ndindex(*sums.shape):
         halves = [0.0, 0.0]
         for k in range(16):
             for t in range(2):
@@ -149,17 +149,19 @@ def floats(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], sprea
 
 
 @pytest.mark.parametrize("row", [AMX_BF16, AMX_FP16], ids=repr)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1 << 30), spread=st.sampled_from((0, 3, 30, 63, 70)), share=st.sampled_from((0, 0.003, 0.1)))
 def test_floats_are_added_as_the_manual_says(row: Instruction, seed: int, spread: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     left, right = (floats(rng, dtype, (16, 16, 2), spread, share) for dtype in (row.left, row.right))
     sums = floats(rng, FLOAT32, (16, 16), 2 * spread, share)
-    assert_same(by_code(row, host_target(), sums, left, right), by_definition(row, sums, left, right))
+    some = slice(seed % 5, None, 5)  # the definition is slow
+    expected = by_definition(row, sums[some], left[some], right)
+    assert_same(by_code(row, host_target(), sums, left, right)[some], expected)
 
 
 @pytest.mark.parametrize("row", [AMX_BF16, AMX_FP16], ids=repr)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1 << 30), exponent=st.integers(-66, -60))
 def test_floats_that_cancel_or_vanish(row: Instruction, seed: int, exponent: int) -> None:
     """Products that take each other away, about the smallest normal number, and sums that do so with them."""
@@ -170,7 +172,9 @@ def test_floats_that_cancel_or_vanish(row: Instruction, seed: int, exponent: int
     right[8:] = right[:8]
     left[:, 8:] *= rng.choice(np.array([1, 1.0078125]), (16, 8, 2)).astype(row.left.numpy)
     sums = (rng.choice([-1.0, 1.0, 1.5], (16, 16)) * 2.0**-126).astype(np.float32)
-    assert_same(by_code(row, host_target(), sums, left, right), by_definition(row, sums, left, right))
+    some = slice(seed % 5, None, 5)  # the definition is slow
+    expected = by_definition(row, sums[some], left[some], right)
+    assert_same(by_code(row, host_target(), sums, left, right)[some], expected)
 
 
 def test_tininess_is_seen_after_rounding_to_any_exponent() -> None:
@@ -205,21 +209,28 @@ def test_bytes_are_added_up_and_wrap(row: Instruction) -> None:
         assert (expected != sums.astype(np.int64) + np.einsum("mkt,knt->mn", *map(np.int64, (left, right)))).any()
 
 
-@pytest.mark.parametrize("row", MATRIX_INSTRUCTIONS, ids=repr)
-def test_every_machine_and_the_interpreter_agree(target: Target, row: Instruction) -> None:
+def tiles_of(row: Instruction) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums and operands, some of them special."""
     rng = np.random.default_rng(1)
-    part = row.matrix.part if row.matrix is not None else None
     if row.is_exact:
         left, right = (rng.integers(0, 256, (16, 64)).astype(np.uint8) for _ in range(2))
-        sums = rng.integers(-99, 99, (16, 16)).astype(np.int32)
-    else:
-        left, right = (floats(rng, part or row.left, (16, 16, 2), 30, 0.05) for _ in range(2))
-        sums = floats(rng, FLOAT32, (16, 16), 60, 0.05)
-    found = by_code(row, target, sums, left, right)
-    assert_same(found, by_code(row, host_target(), sums, left, right))
-    tiles = [spread(tile) for tile in (sums, left, right)]
-    interpret(program(row, target), "f", tiles)
-    assert_same(np.ascontiguousarray(tiles[0][:, :64]).view(sums.dtype), found)
+        return rng.integers(-99, 99, (16, 16)).astype(np.int32), left, right
+    left, right = (floats(rng, row.left, (16, 16, 2), 30, 0.05) for _ in range(2))
+    return floats(rng, FLOAT32, (16, 16), 60, 0.05), left, right
+
+
+@pytest.mark.parametrize("row", [AMX_BF16, AMX_FP16, AMX_INT8[1]], ids=repr)
+def test_every_machine_gives_the_same(target: Target, row: Instruction) -> None:
+    tiles = tiles_of(row)
+    assert_same(by_code(row, target, *tiles), by_code(row, host_target(), *tiles))
+
+
+@pytest.mark.parametrize("row", [AMX_BF16, AMX_FP16, *AMX_INT8], ids=repr)
+def test_the_interpreter_gives_the_same(row: Instruction) -> None:
+    tiles = [spread(tile) for tile in tiles_of(row)]
+    interpret(program(row, host_target()), "f", tiles)
+    expected = by_code(row, host_target(), *tiles_of(row))
+    assert_same(np.ascontiguousarray(tiles[0][:, :64]).view(expected.dtype), expected)
 
 
 @pytest.mark.parametrize("row", [AMX_BF16, AMX_FP16, *AMX_INT8], ids=repr)
