@@ -75,12 +75,15 @@ def test_race_runs_in_blocks_that_no_other_runtime_disturbs():
     assert uncounted >= 2 * TimingBudget().warmup
 
 
-def test_short_runs_take_no_longer_to_time_than_they_and_their_blocks_last():
-    """A process is watched for 5 ms before each block: blocks of a few short runs would be waiting and little else."""
-    machine = Machine()
-    (short,) = race([machine.call("a", 2e-6)], TimingBudget(runs=5, seconds=0.2, limit_seconds=60), machine.clock())
-    assert sum(short.samples_ms) >= 200
-    assert machine.now < 2.5 * 0.2
+@pytest.mark.parametrize("spin", [0.0, 0.04])
+@pytest.mark.parametrize("seconds", [2e-6, 2e-4])
+def test_short_runs_take_no_longer_to_time_than_they_and_their_blocks_last(spin, seconds):
+    """A process is watched for 5 ms before each block, and as long as its workers spin: blocks of a few short runs would be waiting
+    and little else."""
+    machine = Machine(spin)
+    (short,) = race([machine.call("a", seconds)], TimingBudget(runs=5, seconds=0.4, limit_seconds=60), machine.clock())
+    assert sum(short.samples_ms) >= 400
+    assert machine.now < 2.5 * 0.4
     capped = TimingBudget(runs=5, seconds=0.001, limit_seconds=60, longest_block=3)
     machine = Machine()
     race([machine.call("a", 2e-6)], capped, machine.clock())

@@ -76,6 +76,9 @@ _STEP = 0.005
 
 _LONGEST_BLOCK = 20
 
+_LEAST_SECONDS = 0.05
+"""A block of short runs takes so long at least: the wait before it takes a step, or tens of milliseconds where workers spin."""
+
 _MOST_WARMUPS = 1000
 """The first run of all is slow, and says little of how long a short one is."""
 
@@ -133,7 +136,7 @@ def _block_length(call: Callable[[], object], budget: TimingBudget, clock: Clock
         call()
         shortest, runs = min(shortest, clock.wall() - begin), runs + 1
     shortest = max(shortest, 1e-6)
-    longest = budget.longest_block or max(_LONGEST_BLOCK, round(_STEP / shortest))
+    longest = budget.longest_block or max(_LONGEST_BLOCK, round(_LEAST_SECONDS / shortest))
     return max(2, min(longest, round(budget.block_seconds / shortest)))
 
 
