@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -160,3 +161,23 @@ def test_plans_are_let_go() -> None:
     for _ in range(5):
         after = objects()
     assert after - before < 100
+
+
+def test_ever_new_sizes_keep_no_memory() -> None:
+    """What was kept after some hundred sizes is what is kept after some hundred others."""
+    model = fusewise.compile(rows(), cache=False)
+
+    def kept(first: int) -> int:
+        for n in range(first, first + 100):
+            for m in (1, 3):
+                model.run(None, feeds_of(n, m))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    kept(300)  # the largest, so that the arena stays
+    tracemalloc.start()
+    try:
+        before = kept(1)
+        assert max(kept(first) for first in (200, 2, 101)) - before < 20_000
+    finally:
+        tracemalloc.stop()
