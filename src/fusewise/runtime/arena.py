@@ -19,6 +19,7 @@ __all__ = [
     "OutputBlocks",
     "Outputs",
     "RunMemory",
+    "SizedOutputs",
     "address_of",
     "aligned_block",
     "counts_are_exact",
@@ -75,6 +76,20 @@ class OutputBlocks:
         made = np.empty(nbytes, np.uint8)
         self._made = [*self._made[-1:], made]
         return made.view(self._dtype).reshape(shape)
+
+
+class SizedOutputs:
+    """Those of one `shape`, which is said before, and may become another."""
+
+    __slots__ = ("_blocks", "shape")
+
+    def __init__(self, blocks: OutputBlocks) -> None:
+        self._blocks = blocks
+        self.shape: tuple[int, ...] = ()
+
+    def array(self) -> np.ndarray:
+        """An array that nobody else has; contents undefined."""
+        return self._blocks.array(self.shape)
 
 
 @record(frozen=True, slots=True)

@@ -404,7 +404,8 @@ class Executable:
         for buffer, array in plan.fresh:
             caller[buffer] = array()
         words, at = plan.words, {buffer: address_of(one) for buffer, one in caller.items()}
-        for buffer, number, offset in plan.patches:
+        patches = iter(plan.patches)
+        for buffer, number, offset in zip(patches, patches, patches, strict=True):
             words[number] = at[buffer] + offset
         moving = RunMemory(plan.memory, caller)
         for part in plan.parts:

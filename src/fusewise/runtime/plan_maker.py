@@ -20,7 +20,7 @@ from fusewise.ir.types import TensorType
 from fusewise.lower.fixed import fixed_host
 from fusewise.lower.program import SIZES, HostStep, NativeStep, Port, Program, StepVersions
 from fusewise.records import record
-from fusewise.runtime.arena import OutputBlocks, address_of, aligned_block
+from fusewise.runtime.arena import OutputBlocks, SizedOutputs, address_of, aligned_block
 from fusewise.runtime.crew import Crew
 from fusewise.runtime.faults import Faults, faults_of
 from fusewise.runtime.jit import Library
@@ -46,19 +46,18 @@ __all__ = ["PlanMaker", "PlanTables"]
 
 @record(eq=False, slots=True)
 class PlanTables:
-    """Memory that a plan is written into. From `address` on lie its `numbers`, the kernels' arguments (`words`) and the calls of
-    its `stretches`, all in `block`; `faults` are told by its numbers."""
+    """Memory that a plan is written into. From `address` on lie its `numbers`, the kernels' arguments and the calls of its
+    `stretches`, all in `block`; `outputs` have the shapes of those with memory of their own."""
 
     block: np.ndarray
     address: int
     numbers: memoryview
-    words: memoryview
     stretches: tuple[Stretch, ...]
-    faults: Faults | None
+    outputs: tuple[SizedOutputs, ...]
 
 
 class PlanMaker:
-    """Of a program with symbols: `tables` with the numbers for so many `dims` of inputs, and from these and an arena a plan.
+    """Of a program with symbols: a plan is `begun` with the numbers for so many `dims` of inputs, and finished in an arena.
 
     `ValueError` for code that was made for other numbers.
     """
@@ -77,17 +76,17 @@ class PlanMaker:
         self._kinds = [buffer.kind for buffer in program.buffers]
         self._memory = tuple(self._block(k, contents) for k in range(len(program.buffers)))
         self._contents = [k for k, kind in enumerate(self._kinds) if kind == "sizes"]
-        self._inputs = ports_of(program)
         self._sized = [k for k, b in enumerate(program.buffers) if b.kind == "host" and self._memory[k] is None]
         self._steps(contents)
         self._ports()
-        self._spare: list[PlanTables] = []
+        self._spare: list[RunPlan] = []
         self._dims = array("q", [0] * max(1, dims))
         self._dims_at, _ = self._dims.buffer_info()
         self._arena = aligned_block(0)
         self._faults = faults_of(program, self._memory)
         are_sized = any(not isinstance(one, np.ndarray) for _, one in program.objects)
-        self._objects = None if are_sized else objects_at(program.objects, {})
+        hosted = any(isinstance(part, list) for part in self._parts)
+        self._is_plain = not (are_sized or hosted or self._contents or self._sized or self._viewed or self._kept)
 
     # --- what is made once --------------------------------------------------------------------------------------------
 
@@ -122,7 +121,7 @@ class PlanMaker:
             "calls": np.array(calls, np.int32),
             "slots": np.array([*zip(functions, flags, ends, ends[1:], strict=False), (idle, 1, 0, 0)], np.int64),
             "arguments": np.array([*zip(buffers, layout.offsets, strict=True)], np.int32),
-            "patches": np.zeros((words[-1] + 1, 3), np.int64),
+            "patches": np.zeros(3 * words[-1] + 1, np.int64),
         }
         start, stop = layout.template.size, layout.template.size + max(1, words[-1])
         self._words = slice(start, stop)
@@ -136,7 +135,7 @@ class PlanMaker:
         }
         spec = [address_of(own[n[1:]]) if n[0] == "*" and own[n[1:]].size else counts.get(n, 0) for n in FILL_SPEC]
         self._own = own | {"spec": np.array(spec, np.int64)}
-        self._bases, self._patches = own["bases"], own["patches"]
+        self._bases, self._patches = own["bases"], own["patches"].data
         self._in_arena = np.array([k for k, kind in enumerate(self._kinds) if kind == "arena"], np.int64)
         fill = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
         self._fill = partial(fill(self._library.addresses[FILL]), address_of(self._own["spec"]))
@@ -173,7 +172,8 @@ class PlanMaker:
 
     def _ports(self) -> None:
         program = self._program
-        self._outputs: list[tuple[int, Callable[[tuple[int, ...]], np.ndarray], tuple[int, ...]]] = []
+        self._outputs: list[tuple[int, OutputBlocks]] = []
+        self._shapes: list[tuple[int, ...]] = []
         self._kept: list[int] = []
         for number, port in enumerate(program.outputs):
             part = self.layout.shapes[number]
@@ -182,79 +182,104 @@ class PlanMaker:
             assert isinstance(port.type, TensorType)
             if self._kinds[port.buffer] != "output":
                 self._kept.append(number)
-            elif all(port.buffer != buffer for buffer, _, _ in self._outputs):
-                self._outputs.append((port.buffer, OutputBlocks(port.type.dtype.numpy).array, part))
-        self._results = None if self._kept else Results(program.outputs, program.buffers)
+            elif all(port.buffer != buffer for buffer, _ in self._outputs):
+                self._outputs.append((port.buffer, OutputBlocks(port.type.dtype.numpy)))
+                self._shapes.append(part)
         hosts = [step for step in program.steps if isinstance(step, HostStep)]
         seen = [place for step in hosts for _, place, _ in (*step.reads, *step.writes) if place is not None]
         self._viewed = {place.buffer for place in seen} | {program.outputs[k].buffer for k in self._kept}
 
     # --- what is made for each plan -------------------------------------------------------------------------------------
 
-    def tables(self, dims: Iterable[int]) -> PlanTables:
-        """With all numbers for the dimensions of inputs, one behind the other; the first number is 0 if they are sound. The same
-        until there is a plan of them."""
+    def begun(self, dims: Iterable[int]) -> RunPlan:
+        """A plan with all numbers for the dimensions of inputs, one behind the other; the first number is 0 if they are sound. The
+        same one until it is finished."""
         if not self._spare:
-            self._spare.append(self._new_tables())
-        tables, given = self._spare[-1], self._dims
+            self._spare.append(self._new_plan())
+        plan, given = self._spare[-1], self._dims
         for k, dim in enumerate(dims):
             given[k] = dim
-        self._compute(self._dims_at, tables.address)
-        return tables
+        self._compute(self._dims_at, self.tables_of(plan).address)
+        return plan
 
     def reuse(self, plan: RunPlan) -> None:
-        """Nobody goes by a plan any more."""
-        if isinstance(plan.tables, PlanTables):
-            self._spare.append(plan.tables)
+        """Nobody goes by a plan any more: it may become one for other sizes."""
+        if plan.tables is not None:
+            self._spare.append(plan)
 
-    def plan(self, tables: PlanTables, arena: np.ndarray) -> RunPlan:
-        """The plan of these numbers, in an arena that is large enough. `ValueError` for an argument outside its buffer."""
+    @staticmethod
+    def tables_of(plan: RunPlan) -> PlanTables:
+        """Of a plan that was made here."""
+        assert isinstance(plan.tables, PlanTables)
+        return plan.tables
+
+    def finish(self, plan: RunPlan, arena: np.ndarray) -> None:
+        """Fill the tables of a plan whose numbers are sound, in an arena that is large enough. `ValueError` for an argument outside
+        its buffer."""
         self._spare.clear()
-        numbers, memory = tables.numbers, self._memory
+        tables = self.tables_of(plan)
+        numbers = tables.numbers
         if arena is not self._arena:
             self._arena, self._bases[self._in_arena] = arena, address_of(arena)
-        if self._contents or self._sized or self._viewed:
-            memory = self._own_memory(tables, arena)
+        if not self._is_plain:
+            self._finish_objects(plan, arena)
         count = self._fill(tables.address)
         if count < 0:
             raise ValueError(f"an argument of kernel call {-1 - count} lies outside its buffer")
-        return RunPlan(
-            self._program,
-            self._library,
-            self._inputs,
-            memory,
-            tables.words,
-            self._patches[:count].tolist(),
-            tuple([(b, partial(array_of, tuple([numbers[k] for k in part]))) for b, array_of, part in self._outputs]),
-            self._parts_of(tables),
-            self._results or self._results_of(numbers),
-            tables.faults,
-            tables=tables,
-            objects=objects_at(self._program.objects, _values(self._symbols, numbers))
-            if self._objects is None
-            else self._objects,
-        )
+        plan.patches = self._patches[: 3 * count].tolist()
+        for output, part in zip(tables.outputs, self._shapes, strict=True):
+            output.shape = tuple([numbers[k] for k in part])
+        for stretch in tables.stretches:
+            stretch.crew.forget()
 
-    def _new_tables(self) -> PlanTables:
-        """Tables with what is the same in all plans."""
+    def _finish_objects(self, plan: RunPlan, arena: np.ndarray) -> None:
+        """Write the objects of a plan that depend on sizes: of programs with host steps, and with results that are no arrays of
+        their own."""
+        numbers = self.tables_of(plan).numbers
+        values = _values(self._symbols, numbers)
+        plan.memory = self._own_memory(numbers, arena)
+        plan.parts = self._parts_of(self.tables_of(plan), values)
+        plan.results = self._results_of(numbers)
+        plan.objects = objects_at(self._program.objects, values)
+
+    def _new_plan(self) -> RunPlan:
+        """A plan with what is the same in all."""
+        program, words = self._program, self._words
         block = aligned_block(self._template.nbytes).view(np.int64)
         block[:] = self._template
-        address, calls = address_of(block), block[self._words.stop :].reshape(-1, STEP_WORDS)
-        calls[:, 1] += address + 8 * self._words.start
+        address, calls = address_of(block), block[words.stop :].reshape(-1, STEP_WORDS)
+        calls[:, 1] += address + 8 * words.start
         stretches = []
         for part in self._parts:
             if isinstance(part, tuple):
                 rows, steps = part
-                at = address + 8 * (self._words.stop + STEP_WORDS * rows.start)
+                at = address + 8 * (words.stop + STEP_WORDS * rows.start)
                 stretches.append(Stretch(StepTable(calls[rows], at, len(steps)), steps, Crew(self._workers)))
-        numbers, words = block[: self._words.start].data, block[self._words].data
-        values = partial(_values, self._symbols, numbers)
-        faults = None if self._faults is None else self._faults.at(lambda size: evaluate(size, values()))
-        return PlanTables(block, address, numbers, words, tuple(stretches), faults)
+        numbers = block[: words.start].data
+        outputs = tuple(SizedOutputs(blocks) for _, blocks in self._outputs)
+        return RunPlan(
+            program,
+            self._library,
+            ports_of(program),
+            self._memory,
+            block[words].data,
+            (),
+            tuple((buffer, one.array) for (buffer, _), one in zip(self._outputs, outputs, strict=True)),
+            tuple(stretches),
+            Results(program.outputs, program.buffers),
+            self._faults_by(numbers),
+            tables=PlanTables(block, address, numbers, tuple(stretches), outputs),
+            objects=objects_at(program.objects, {}) if self._is_plain else (),
+        )
 
-    def _own_memory(self, tables: PlanTables, arena: np.ndarray) -> tuple[np.ndarray | None, ...]:
+    def _faults_by(self, numbers: memoryview) -> Faults | None:
+        """What kernels find wrong, told by the numbers of a plan."""
+        values = partial(_values, self._symbols, numbers)
+        return None if self._faults is None else self._faults.at(lambda size: evaluate(size, values()))
+
+    def _own_memory(self, numbers: memoryview, arena: np.ndarray) -> tuple[np.ndarray | None, ...]:
         """Memory of buffers as `RunPlan` has it, with that of buffers which are this plan's own, or are looked at in it."""
-        found, layout, numbers = list(self._memory), self.layout, tables.numbers
+        found, layout = list(self._memory), self.layout
         own = {buffer: self._filled(numbers, buffer) for buffer in self._contents}
         own |= {buffer: aligned_block(numbers[layout.nbytes[buffer]]) for buffer in self._sized}
         for buffer, block in own.items():
@@ -270,14 +295,10 @@ class PlanMaker:
         found = [numbers[k] for k in self.layout.contents[buffer]]
         return words_of(found, self._program.buffers[buffer].nbytes).view(np.uint8)
 
-    def _parts_of(self, tables: PlanTables) -> tuple[Stretch | HostPart, ...]:
+    def _parts_of(self, tables: PlanTables, values: Mapping[str, int]) -> tuple[Stretch | HostPart, ...]:
         """Calls, and host steps for these sizes."""
-        for stretch in tables.stretches:
-            stretch.crew.forget()
-        if len(tables.stretches) == len(self._parts):
-            return tables.stretches
         parts: list[Stretch | HostPart] = []
-        stretches, values = iter(tables.stretches), _values(self._symbols, tables.numbers)
+        stretches = iter(tables.stretches)
         for part in self._parts:
             if isinstance(part, tuple):
                 parts.append(next(stretches))

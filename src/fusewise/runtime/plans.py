@@ -135,8 +135,8 @@ class Plans:
         if tuple(map(len, shapes)) != self._reader.ranks:
             self._reader.values(shapes)
         maker = self._maker
-        tables = maker.tables(chain.from_iterable(shapes))
-        numbers = tables.numbers
+        plan = maker.begun(chain.from_iterable(shapes))
+        numbers = maker.tables_of(plan).numbers
         if numbers[0]:
             raise self._fault(shapes)
         total = numbers[maker.layout.total]
@@ -149,11 +149,12 @@ class Plans:
             return self._guarded(shapes)
         self._grow(total, self._limit - wanted + total)
         try:
-            return maker.plan(tables, self._arena)
+            maker.finish(plan, self._arena)
         except ValueError as error:
             raise UsageError(
                 f"the program does not fit itself for {told(self._reader.values(shapes))}: {error}"
             ) from error
+        return plan
 
     def _grow(self, nbytes: int, most: int) -> None:
         """Have an arena of so many bytes at least; where that is a new one, not more than `most`."""

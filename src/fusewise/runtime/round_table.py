@@ -120,7 +120,8 @@ def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None
     own = np.frombuffer(plan.words, np.int64)
     words = np.empty((count, own.size), np.int64)
     words[:] = own
-    for buffer, number, offset in plan.patches:
+    patches = iter(plan.patches)
+    for buffer, number, offset in zip(patches, patches, patches, strict=True):
         words[:, number] = at[buffer] + offset
     calls, turns = part.table.words, np.arange(count)
     table = np.empty((count, len(calls) + (going is not None), STEP_WORDS), np.int64)

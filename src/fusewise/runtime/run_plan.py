@@ -45,8 +45,6 @@ HostPart = tuple[int, Union["HostCall", "HostStage"]]
 
 Ports = tuple[tuple[int, str], ...]
 
-Patch = Sequence[int]
-
 HostMaker = Callable[[Sequence[tuple[int, HostStep]]], list[HostPart]]
 
 
@@ -59,13 +57,14 @@ class Stretch:
     crew: Crew
 
 
-@record(frozen=True)
+@record(eq=False)
 class RunPlan:
-    """Everything a run goes by, for one tuple of sizes where the program has symbols.
+    """Everything a run goes by, for one tuple of sizes where the program has symbols: for other ones it may be written anew
+    (`runtime.plan_maker`), which nothing that a run gives back looks into.
 
     `ports` has buffer and name of each input. `words` are the kernels' arguments, into which a run writes where the caller's arrays
-    are: `patches` has buffer, number of the word, and byte offset. `fresh` makes the arrays of the outputs that have memory of
-    their own. Words and calls may lie in `tables`.
+    are: `patches` has buffer, number of the word and byte offset of each, one behind the other. `fresh` makes the arrays of the
+    outputs that have memory of their own. Words and calls may lie in `tables`.
     """
 
     program: Program
@@ -73,7 +72,7 @@ class RunPlan:
     ports: Ports
     memory: tuple[np.ndarray | None, ...]
     words: memoryview
-    patches: Sequence[Patch]
+    patches: Sequence[int]
     fresh: tuple[tuple[int, Callable[[], np.ndarray]], ...]
     parts: tuple[Stretch | HostPart, ...]
     results: Results
@@ -193,13 +192,14 @@ def run_plan_of(
 
 def _patches(
     program: Program, steps: Sequence[NativeStep], memory: tuple[np.ndarray | None, ...], fresh: Collection[int]
-) -> tuple[Patch, ...]:
+) -> tuple[int, ...]:
     """Which arguments point into the arrays of the caller."""
     given = {*(port.buffer for port in program.inputs), *fresh}
     return tuple(
-        (place.buffer, number, place.offset)
+        word
         for number, place in enumerate(place for step in steps for place in step.arguments)
         if place.buffer in given and memory[place.buffer] is None
+        for word in (place.buffer, number, place.offset)
     )
 
 
