@@ -115,6 +115,23 @@ def test_a_convolution_rounds_once(target: Target, data: st.DataObject) -> None:
     assert_one_rounding(found, exact, sizes, inputs * taps[0] * taps[1])
 
 
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_a_depthwise_convolution_rounds_once(target: Target, data: st.DataObject) -> None:
+    draw = data.draw
+    channels, stride = draw(st.sampled_from((4, 17, 32, 35, 48, 70))), draw(st.integers(1, 2))
+    taps, pads = [draw(st.integers(1, 5)) for _ in range(2)], [draw(st.integers(0, 2)) for _ in range(4)]
+    shape, w = (1, channels, *(draw(st.integers(k, k + 19)) for k in taps)), (channels, 1, *taps)
+    graph = convolution(shape, w, strides=[stride] * 2, pads=pads, group=channels)
+    fed = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    trace = Trace(disabled=DIRECT)
+    (found,) = compiled(graph, target, draw(st.integers(1, 2)), trace)[1].run(None, {"x": fed})
+    x, weights, bias = (a.astype(np.float64) for a in (fed.astype(BFLOAT16.numpy), numbers(1, w), numbers(2, w[:1])))
+    exact = correlated(x, weights, bias, stride, pads, channels)
+    sizes = correlated(np.abs(x), np.abs(weights), np.abs(bias), stride, pads, channels)
+    assert_one_rounding(found, exact, sizes, taps[0] * taps[1])
+
+
 def spread(x: np.ndarray, w: np.ndarray, stride: int, group: int) -> np.ndarray:
     """A two-dimensional transposed convolution by definition, in float64."""
     (batch, inputs, *extents), (_, outputs, *taps) = x.shape, w.shape

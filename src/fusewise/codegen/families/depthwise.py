@@ -7,6 +7,9 @@ each distinct border gets code of its own and nothing is tested or copied at run
 and the last run have such code, if what the last lacks is known, and all between them are whole; of few columns each is looked at.
 
 A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: more than 500 taps of a signed byte each.
+
+Of bfloat16 two vectors of channels are taken at a time: as pairs of 32 bits, of which even channels are the lower halves and odd
+ones the upper, either is widened by one instruction, where a vector of bfloat16 takes two. Sums are set side by side at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, written
 from fusewise.codegen.llvm.plain import zero_point
-from fusewise.codegen.llvm.registers import widen
+from fusewise.codegen.llvm.registers import splat, widen
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Finish, is_heavy
 from fusewise.codegen.nest.build import Function
@@ -41,7 +44,7 @@ from fusewise.codegen.nest.types import computed, memory_type
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.deciding import hint, known_below, known_one, known_zero
-from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64, INT8
 from fusewise.ir.size import Size, SizeNeeded
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast
@@ -61,8 +64,8 @@ MAX_BORDERS = 6
 
 @record(frozen=True)
 class Depthwise:
-    """Geometry in three axes, the absent ones of extent 1, with strides of the input in elements. `free`: the width is not known,
-    also where schedules are made for some width."""
+    """Geometry in three axes, the absent ones of extent 1, with strides of the input in elements; `lanes` channels at a time, in so
+    many `halves`: two are the even and the odd ones. `free`: the width is not known, also where schedules are made for some."""
 
     shape: Convolution
     axes: tuple[Spatial, Spatial, Spatial]
@@ -71,6 +74,7 @@ class Depthwise:
     lanes: int
     zero: Expr | None = None
     free: bool = False
+    halves: int = 1
 
     @property
     def columns(self) -> Spatial:
@@ -112,13 +116,15 @@ def understand(task: Task, instructions: InstructionSet) -> Depthwise | RefusalR
     )
     if lanes < LEAST_LANES:
         return RefusalReason("too few channels for a vector")
+    halves = 2 if shape.dtype == BFLOAT16 and shape.groups >= 2 * lanes else 1
     missing = 3 - len(shape.spatial)
     axes = (*(ABSENT,) * missing, *shape.spatial)
     names = (*(None,) * missing, *shape.out_axes)
     strides = (*(0,) * missing, *shape.data.strides[2:])
     zero = zero_point(task.anchored) if integer else None
     free = isinstance(axes[2].extent, Size) or isinstance(axes[2].out, Size)
-    d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero, free)  # type: ignore[arg-type]
+    places = (names[0], names[1], str(names[2]))
+    d = Depthwise(shape, (axes[0], axes[1], axes[2]), places, strides, halves * lanes, zero, free, halves)  # type: ignore[arg-type]
     if free:
         return d
     span = _span(d, instructions)
@@ -129,8 +135,15 @@ def understand(task: Task, instructions: InstructionSet) -> Depthwise | RefusalR
 
 def _span(d: Depthwise, instructions: InstructionSet) -> int:
     """Output columns per run: as many as the registers hold beside one kernel row and a load, spread evenly."""
-    most = max(2, min(14, instructions.registers - d.columns.kernel - 2))
+    most = max(2, min(14, instructions.registers // d.halves - d.columns.kernel - 2))
     count = -(-max(1, d.columns.out) // most)
+    if d.halves > 1 and not d.free:
+        # the last run is moved back: shorter ones may compute less twice, and widen more
+        def cost(count: int) -> int:
+            span = -(-d.columns.out // count)
+            return count * (span * d.columns.kernel + (span - 1) * d.columns.stride + d.columns.kernel)
+
+        count = min(range(count, min(count + 2, max(1, d.columns.out)) + 1), key=cost)
     if d.free:  # a row begins with a run and ends with another
         count = max(count, min(2, d.columns.out))
         return max(1, d.columns.out // count)
@@ -149,13 +162,16 @@ def _schedules(d: Depthwise, task: Task, target: Target) -> Iterable[DepthwiseSc
 
 
 def _arguments(d: Depthwise, task: Task, schedule: DepthwiseSchedule) -> tuple[Argument, ...]:
-    element = np.float64 if d.shape.dtype == FLOAT64 else np.float32
+    dtype = d.shape.dtype
+    element = dtype.numpy if d.halves == 2 or dtype == FLOAT64 else np.dtype(np.float32)
 
     def arrange(weight: np.ndarray) -> np.ndarray:
-        return np.moveaxis(weight[:, 0], 0, -1).astype(element)
+        found = np.ascontiguousarray(np.moveaxis(weight[:, 0], 0, -1).astype(element))
+        return found.view(np.int16) if d.halves == 2 else found
 
+    weight = d.shape.weight
     return operand_arguments(
-        task, [Argument(d.shape.weight.operand.name, packed(d.shape.weight, f"depthwise {element.__name__}", arrange))]
+        task, [Argument(weight.operand.name, packed(weight, f"depthwise {element.name}", arrange))]
     )
 
 
@@ -216,9 +232,9 @@ def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
 
                 def channels(v: Value, _: Sequence[Value]) -> None:
                     channel = fitted(f, f.mul(v, d.lanes), d.lanes, shape.groups)
-                    bias = initial(o, shape.bias, [channel], kind, d.lanes)[0]
-                    sums = _reduce(f, instructions, d, pointers, pixels, channel, [bias] * span)
-                    _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)
+                    bias = _apart(f, d, initial(o, shape.bias, [channel], kind, d.lanes)[0])
+                    sums = _reduce(f, instructions, d, pointers, pixels, channel, bias * span)
+                    _finish(f, d, finish, {**at, "i1": channel}, start, _together(f, d, sums), buffer)
 
                 f.loop(low, high, 1, channels, rolled=True)
 
@@ -302,9 +318,10 @@ def _reduce(
     channel: Int,
     start: Sequence[Value],
 ) -> tuple[Value, ...]:
-    """Sums of a run over the kernel rows that exist; the columns of a kernel row are written out."""
+    """Sums of a run over the kernel rows that exist, of each output all halves; the columns of a kernel row are written out."""
     shape, columns, zero = d.shape, d.columns, run.zero
     stored, element = memory_type(shape.dtype), d.element
+    in_panel = stored if d.halves == 2 else element
     data, weights = pointers[shape.data.operand.name], pointers[shape.weight.operand.name]
 
     def kernel_row(z: Int, y: Int, sums: Sequence[Value]) -> list[Value]:
@@ -314,23 +331,26 @@ def _reduce(
             row = f.add(row, f.mul(place, axis.dilation * stride))
         first = f.at(data, row, stored)
         tap = f.mul(f.add(f.mul(z, d.axes[1].kernel), y), columns.kernel * shape.groups)
-        panel = f.at(weights, f.add(tap, channel), element)
-        factors = [
-            f.load(vector(element, d.lanes), f.at(panel, k * shape.groups, element)) for k in range(columns.kernel)
+        panel = f.at(weights, f.add(tap, channel), in_panel)
+        taps = [
+            f.load(vector(in_panel, d.lanes), f.at(panel, k * shape.groups, in_panel)) for k in range(columns.kernel)
         ]
+        factors = [_widened_halves(f, given) if d.halves == 2 else [given] for given in taps]
         for number, offset in enumerate(run.border):
             skip = offset * d.strides[2] if run.looked is None else run.looked[number][0]
-            value = f.load(vector(stored, d.lanes), f.at(first, skip, stored))
-            value = widen(f, instructions, value, shape.dtype)
+            given = f.load(vector(stored, d.lanes), f.at(first, skip, stored))
+            value = given if d.halves == 2 else widen(f, instructions, given, shape.dtype)
             if shape.dtype.is_integer:
                 value = f.convert("sitofp" if shape.dtype.kind == "int" else "uitofp", value, element)
                 value = value if zero is None else f.fsub(value, f.splat(zero, d.lanes))
             if run.looked is not None:
-                value = f.select(run.looked[number][1], value, f.constant(0.0, value.type))
+                value = f.select(run.looked[number][1], value, f.constant(0, value.type))
+            values = _widened_halves(f, value) if d.halves == 2 else [value]
             for k, factor in enumerate(factors):
                 u, rest = divmod(offset - k * columns.dilation, columns.stride)
-                if rest == 0 and 0 <= u < len(start):
-                    result[u] = multiply_add(f, instructions, value, factor, result[u])
+                if rest == 0 and 0 <= u < len(start) // d.halves:
+                    for at, (x, weight) in enumerate(zip(values, factor, strict=True), u * d.halves):
+                        result[at] = multiply_add(f, instructions, x, weight, result[at])
         return result
 
     def kernel_slice(z: Int, sums: Sequence[Value]) -> Sequence[Value]:
@@ -343,6 +363,28 @@ def _reduce(
     if d.axes[0].kernel == 1 and d.axes[0].is_inside:
         return tuple(kernel_slice(0, start))
     return f.loop(run.slices[0], run.slices[1], 1, kernel_slice, tuple(start), rolled=True)
+
+
+def _widened_halves(f: Function, given: Value) -> list[Value]:
+    """A vector of bfloat16 as floats: its even lanes, its odd ones."""
+    pairs = f.bitcast(given, vector("i32", given.lanes // 2))
+    even = f.binary("shl", pairs, splat(f, 16, pairs, "i32"))
+    odd = f.binary("and", pairs, splat(f, 0xFFFF0000, pairs, "i32"))
+    return [f.convert("bitcast", half, "float") for half in (even, odd)]
+
+
+def _apart(f: Function, d: Depthwise, value: Value) -> list[Value]:
+    """A vector as the halves that are computed."""
+    return [f.shuffle(value, value, range(k, d.lanes, d.halves)) for k in range(d.halves)] if d.halves > 1 else [value]
+
+
+def _together(f: Function, d: Depthwise, sums: Sequence[Value]) -> Sequence[Value]:
+    """Sums of halves as those of whole vectors."""
+    if d.halves == 1:
+        return sums
+    half = d.lanes // 2
+    order = [k // 2 + half * (k % 2) for k in range(d.lanes)]
+    return [f.shuffle(even, odd, order) for even, odd in zip(sums[::2], sums[1::2], strict=True)]
 
 
 def _whole(f: Function, finish: Finish) -> Finish:

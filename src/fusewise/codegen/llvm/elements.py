@@ -115,8 +115,7 @@ class _Point(Point):
             short = self._short_division(expr, a, b)
             if short is not None:
                 return short
-        right = expr.args[1]
-        return apply_binary(f, self.instructions, op, a, b, source, right.value if right.op == "const" else None)
+        return apply_binary(f, self.instructions, op, a, b, source, _known(expr.args[1]))
 
     def _cast(self, expr: Expr, given: Expr) -> Value:
         f, to = self.function, expr.dtype
@@ -239,6 +238,12 @@ def _rounding_shift(expr: Expr) -> int | None:
         second = second.args[0]
     small = second.op == "const" and abs(second.value) < 2**16 and int(second.value) == second.value
     return int(second.value) if first.op == "round" and small else None
+
+
+def _known(expr: Expr) -> float | None:
+    """The number that an expression is, if it is a constant, also one of a narrow float widened."""
+    given = expr.args[0] if expr.op == "cast" and expr.dtype == FLOAT32 and expr.args[0].dtype == BFLOAT16 else expr
+    return given.value if given.op == "const" else None
 
 
 def _computes(expr: Expr) -> bool:

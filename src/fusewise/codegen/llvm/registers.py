@@ -75,8 +75,21 @@ def narrow(f: Function, instructions: InstructionSet, x: Value, dtype: DType) ->
     Where an instruction rounds to bfloat16, it makes zeros of subnormal numbers, as those that multiply take them.
     """
     if dtype == BFLOAT16 and has_bfloat_rounding(instructions):
-        return f.convert("bitcast", f.convert("fptrunc", x, "bfloat"), "i16")
+        return f.convert("bitcast", _rounded_bfloat(f, x), "i16")
     return narrow_any(f, instructions, x, dtype)
+
+
+def _rounded_bfloat(f: Function, x: Value) -> Value:
+    """By name where there is one for so many lanes: LLVM would choose between rounded numbers, not round what was chosen."""
+    widest = 16
+    if x.lanes > widest:
+        halves = (range(k * x.lanes // 2, (k + 1) * x.lanes // 2) for k in range(2))
+        low, high = (_rounded_bfloat(f, f.shuffle(x, x, half)) for half in halves)
+        return f.shuffle(low, high, range(x.lanes))
+    if x.lanes not in (widest, widest // 2):
+        return f.convert("fptrunc", x, "bfloat")
+    kind = vector("bfloat", x.lanes)
+    return f.call_intrinsic(f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * x.lanes}", kind, x)
 
 
 def narrow_any(f: Function, instructions: InstructionSet, x: Value, dtype: DType) -> Value:

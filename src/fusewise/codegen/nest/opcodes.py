@@ -320,6 +320,7 @@ INTRINSICS: tuple[tuple[re.Pattern[str], Callable[..., Any]], ...] = tuple(
         (r"llvm\.x86\..*pmadd\.?ub", _byte_pairs),
         (r"llvm\.x86\..*pmadd", _pairs),
         (r"llvm\.x86\.avx512bf16\.dpbf16ps", _bfloat_pairs),
+        (r"llvm\.x86\.avx512bf16\.cvtneps2bf16", _narrowed),
         (r"llvm\.x86\.avx512\.vpermi2var", lambda a, lanes, b: np.concatenate([a, b])[lanes % (2 * len(a))]),
         (r"llvm\.x86\.avx.*perm(d|var)", lambda x, lanes: x[lanes % len(x)]),
         (r"llvm\.launder", lambda x: x),

@@ -28,9 +28,16 @@ def in_lanes(
         return RefusalReason(f"channels of a group do not come in {instruction.layout}")
     if shape.groups > 1 and shape.outputs < instructions.lanes:
         return RefusalReason("groups of few channels")
-    data = RefusalReason("computed") if shape.computed is not None else lanes_of(shape.data, 1, instruction)
+    if shape.computed is not None:
+        return copied_in_lanes(shape, shape.computed, instruction)
+    data = lanes_of(shape.data, 1, instruction)
     if isinstance(data, RefusalReason):
-        return copied_in_lanes(shape, task.anchored.element(0), instruction)
+        # to widen numbers one by one is no slower than to take pairs apart
+        return (
+            copied_in_lanes(shape, task.anchored.element(0), instruction)
+            if instruction.is_native(instructions)
+            else data
+        )
     return replace(shape, inputs=shape.inputs // instruction.terms, data=data, instruction=instruction)
 
 
