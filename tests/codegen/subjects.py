@@ -82,13 +82,13 @@ def _chain() -> Graph:
     return b.finish(b.op("Cast", b.op("MatMul", y, weights(32, 48, dtype=BFLOAT16)), to=FLOAT32.onnx))
 
 
-def _convolutions(channels: int, side: int, kernel: int) -> Graph:
+def _convolutions(channels: int, side: int, kernel: int, op: str = "Conv") -> Graph:
     """One behind the other: between them channels come last."""
     b = GraphBuilder("convolutions")
     weights = b.constant(np.ones((channels, channels, kernel, kernel), np.float32))
     value = b.input("x", (1, channels, side, side))
     for _ in range(3):
-        value = b.op("Conv", value, weights, pads=[kernel // 2] * 4)
+        value = b.op(op, value, weights, pads=[kernel // 2] * 4)
     return b.finish(value)
 
 
@@ -98,6 +98,7 @@ def _others() -> Iterator[Partition]:
     yield groups_of(_convolutions(64, 28, 3))
     yield groups_of(_convolutions(1024, 32, 1))
     yield groups_of(_convolutions(32, 8, 1), "bfloat16")
+    yield groups_of(_convolutions(32, 8, 1, "ConvTranspose"), "bfloat16")
 
 
 def tasks_of(groups: Partition) -> dict[str, Task]:

@@ -18,7 +18,7 @@ from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.interpret import TooLong, interpret
 from fusewise.codegen.nest.memory import OutOfBounds
 from fusewise.codegen.target import TARGETS, Target
-from fusewise.ir.dtypes import BFLOAT16, INT8, INT64, UINT8
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT8, INT64, UINT8, DType
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.build import GraphBuilder
 
@@ -37,10 +37,11 @@ def whole(dtype: type, *shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(0, 100, shape).astype(dtype)
 
 
-def chain(b: GraphBuilder, value: str, channels: int, kernel: int) -> str:
+def chain(b: GraphBuilder, value: str, channels: int, kernel: int, op: str = "Conv", dtype: DType = FLOAT32) -> str:
     """Convolutions one behind the other, between which channels come last."""
+    weights = numbers(channels, channels, kernel, kernel).astype(dtype.numpy)
     for _ in range(3):
-        value = b.op("Conv", value, b.constant(numbers(channels, channels, kernel, kernel)), pads=[kernel // 2] * 4)
+        value = b.op(op, value, b.constant(weights), pads=[kernel // 2] * 4)
     return value
 
 
@@ -53,6 +54,9 @@ MODELS: dict[str, Write] = {
     ),
     "bfloat16-product": lambda b, m, n: b.op(
         "MatMul", b.input("x", (m, 6, 2 * n), BFLOAT16), b.constant(numbers(2 * n, 19).astype(BFLOAT16.numpy))
+    ),
+    "bfloat16-transposed": lambda b, m, n: chain(
+        b, b.input("x", (1, 4, m, n), BFLOAT16), 4, 1, "ConvTranspose", BFLOAT16
     ),
     "blend-rows": lambda b, m, n: b.op(
         "Resize", b.input("x", (1, m, n + 2, 9)), "", b.constant([1.0, 1.0, 1.7, 2.3]), mode="linear"
