@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import fusewise
 from fusewise.errors import InvalidData, ResourceLimit
-from fusewise.runtime import crew, nested, round_table
+from fusewise.runtime import control, crew, nested, round_table
 
 onnxruntime = pytest.importorskip("onnxruntime")
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -26,6 +26,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nested, "_LEAST_ROUNDS", 2)
     monkeypatch.setattr(nested, "_TRIAL", 0)
     monkeypatch.setattr(crew, "_SHORT_NS", 0)
+    monkeypatch.setattr(control, "_FEW_ROUNDS", 0)
 
 
 @pytest.fixture
@@ -255,6 +256,18 @@ def test_a_condition_ends_rounds_anywhere(
                 assert found.shape == expected.shape
                 np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
             assert found.flags.writeable
+
+
+def test_few_rounds_are_made_one_by_one(rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the last run had few, too, or so many are to come."""
+    monkeypatch.setattr(control, "_FEW_ROUNDS", 6)
+    ours = fusewise.compile(_while("by state", ["bent"]), cache=False)
+    made = []
+    for stop in (100, 100, 2, 2, 2, 50, 50):
+        rounds.clear()
+        assert len(ours.run(None, _while_feeds(2, stop, 200))[3]) == stop + 1
+        made.append(sum(rounds))
+    assert made[1:] == [101, 3, 0, 0, 51 - 6, 51]
 
 
 def test_no_round_is_made_where_the_condition_is_false_at_first(rounds: list[int]) -> None:

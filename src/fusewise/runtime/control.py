@@ -100,24 +100,29 @@ _FIRST_ROUNDS, _MORE_ROUNDS = 32, 3
 """Rounds that are made ready at first where a condition may end them at any time, and then for each that there was."""
 
 
-class _Progress:
-    """Rounds made so far: their `count`, and `scanned`, what is gathered of them; `steady`: what a round holds has not changed,
-    as it does where something grows."""
+_FEW_ROUNDS = 6
+"""Making a call of native code ready takes as long as so many by themselves."""
 
-    def __init__(self, what: str, kinds: Sequence[Any]) -> None:
+
+class _Progress:
+    """Rounds made so far, of so many `expected`: their `count`, and `scanned`, what is gathered of them; `steady`: what a round
+    holds has not changed, as it does where something grows."""
+
+    def __init__(self, what: str, kinds: Sequence[Any], expected: int) -> None:
         self._what, self._kinds = what, kinds
         self.scanned: list[list[Any]] = [[] for _ in kinds]
         self.count = self._gathered = self._held = self._each = 0
-        self._size, self.steady, self._try_at = -1, False, 0
+        self._size, self.steady = -1, False
+        self._try_at = 0 if expected >= _FEW_ROUNDS else _FEW_ROUNDS
 
     @property
     def may_be_one_call(self) -> bool:
         """Is it worth looking for native code for what follows? Where there was none it is looked for less and less often."""
-        return (self.steady or not self.count) and self.count >= self._try_at
+        return self.count >= self._try_at and (self.steady or not self.count)
 
     def had_no_call(self) -> None:
         """There was none."""
-        self._try_at = 2 * max(1, self.count)
+        self._try_at = max(_FEW_ROUNDS, 2 * self.count)
 
     def check_rest(self, rounds: int) -> None:
         """Refuse so many more rounds that are known to come, if they would gather too much."""
@@ -152,15 +157,17 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
     states = tuple((2 + k, 1 + k) for k in range(carried))
     gathered = tuple(range(1 + carried, len(body.graph.outputs)))
     ports = RoundPorts(0, states, (), gathered, None if endless else (1, 0))
+    expected = 0  # as many as there were the last time
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
+        nonlocal expected
         trips, condition, *values = operands if len(operands) > 1 else (*operands, None)
         values += [None] * (carried - len(values))
         going = np.array(True) if condition is None else np.asarray(condition).reshape(())
         limit = MOST_ROUNDS + 1 if trips is None else min(int(trips.reshape(-1)[0]), MOST_ROUNDS + 1)
         if bool(going) and endless:
             check_rounds(what, limit)
-        done = _Progress(what, kinds)
+        done = _Progress(what, kinds, limit if endless else expected)
         while bool(going) and done.count < limit:
             own, rest = (np.array(done.count, np.int64), going, *values), limit - done.count
             if endless:
@@ -178,6 +185,7 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
             results = (together or body).run(own, outer)
             going, values = np.asarray(results[0]).reshape(()), results[1 : 1 + carried]
             done.add(values, results[1 + carried :], 1 if together is None else most, is_one=together is None)
+        expected = done.count
         return [*values, *done.joined()]
 
     return run
@@ -208,7 +216,7 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
             raise ValueError(f"Scan's inputs have {[len(line) for line in lines]} elements along their axes")
         length = len(lines[0])
         check_rounds(what, length)
-        done = _Progress(what, kinds)
+        done = _Progress(what, kinds, length)
         while done.count < length:
             step = done.count
             done.check_rest(length - step)

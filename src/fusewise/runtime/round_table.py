@@ -48,8 +48,8 @@ def run_rounds(
         return None
     given, turns = [buffer for buffer, _ in plan.ports], np.arange(count)
     at: dict[int, int | np.ndarray] = {b: address_of(value) for b, value in zip(given, values, strict=True)}
-    numbers = turns + (0 if ports.counter < 0 else int(values[ports.counter]))
     if ports.counter >= 0:
+        numbers = turns + int(values[ports.counter])
         at[given[ports.counter]] = address_of(numbers) + 8 * turns
     for place, line in zip(ports.elements, lines, strict=True):
         at[given[place]] = address_of(line) + (line.nbytes // max(1, len(line))) * turns
@@ -57,13 +57,17 @@ def run_rounds(
     def carried(place: int, result: int, there: np.ndarray) -> None:
         at[buffers[result]] = there
         if place >= 0:
-            at[given[place]] = np.append(at[given[place]], there[:-1])
+            before = np.empty(count, np.int64)
+            before[0], before[1:] = at[given[place]], there[:-1]
+            at[given[place]] = before
 
+    odd = turns & 1
     for (place, result), both in zip(ports.states, states, strict=True):
-        carried(place, result, np.array([address_of(one) for one in both])[turns % 2])
+        one, other = map(address_of, both)
+        carried(place, result, one + (other - one) * odd)
     every = [np.empty((count, *one.shape), one.dtype) for one in single]
-    for result, one, all_of_it in zip(ports.gathered, single, every, strict=True):
-        at[buffers[result]] = address_of(all_of_it) + one.nbytes * turns
+    for result, first, line in zip(ports.gathered, single, every, strict=True):
+        at[buffers[result]] = address_of(line) + first.nbytes * turns
     going = np.ones(count, np.uint8)
     if ports.condition is not None:
         carried(*ports.condition, address_of(going) + turns)
@@ -73,7 +77,8 @@ def run_rounds(
     _launch(plan, at, None if ports.condition is None else address_of(going), count)
     if plan.faults is not None:
         plan.faults.check()
-    made = int(going.argmin()) + 1 if not going.all() else count
+    last = int(going.argmin())
+    made = count if going[last] else last + 1
     if crew.for_rounds is None:
         crew.took_alone((time.perf_counter_ns() - begin) / (made * _stretch(plan).table.count))
     return Rounds([both[(made - 1) % 2] for both in states], [one[:made] for one in every], made, bool(going[made - 1]))
