@@ -266,6 +266,15 @@ def test_bench_json_has_its_keys(fusewise, tiny_path):
     assert (found["threads"], found["precision"]) == (1, "float32")
 
 
+@pytest.mark.parametrize(
+    "milliseconds, text", [(0.0076, "0.0076"), (0.0999, "0.0999"), (0.1, "0.10"), (12.3456, "12.35")]
+)
+def test_bench_shows_digits_that_say_something(milliseconds, text):
+    from fusewise.cli.bench import _ms
+
+    assert _ms(milliseconds) == text
+
+
 def test_bench_without_peers_draws_a_table(fusewise, tiny_path):
     ended = fusewise("bench", tiny_path, "--vs", "none", "--runs", "3", "--seconds", "0", "--no-weigh")
     assert ended.status == 0, ended.err

@@ -177,7 +177,12 @@ def _show_sizes(found: dict[str, Any]) -> None:
 
 
 def _median(row: dict[str, Any]) -> str:
-    return "cannot" if "error" in row else f"{row['p50_ms']:.2f}" if row else "-"
+    return "cannot" if "error" in row else _ms(row["p50_ms"]) if row else "-"
+
+
+def _ms(milliseconds: float) -> str:
+    """Two digits after the point, four of what is so short that these would say nothing."""
+    return f"{milliseconds:.2f}" if milliseconds >= 0.1 else f"{milliseconds:.4f}"
 
 
 def _show_one(found: dict[str, Any]) -> None:
@@ -190,7 +195,7 @@ def _show_one(found: dict[str, Any]) -> None:
             rows.append((name, f"cannot run it: {row['error'][:80]}", "", "", "", "", "", ""))
             continue
         error = row["max_rel_error"]
-        times = [f"{row[key]:.2f}" for key in ("p50_ms", "p90_ms", "min_ms")]
+        times = [_ms(row[key]) for key in ("p50_ms", "p90_ms", "min_ms")]
         costs = ["-" if row.get(key) is None else f"{row[key]:.0f}" for key in ("compile_ms", "load_ms", "peak_rss_mb")]
         rows.append((name, *times, *costs, "-" if error is None else f"{error:.1e}"))
     table(headings, rows, title=f"{found['model']}, {found['precision']}, {found['threads']} threads")
