@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
 _NUMPY = {"float": "f4", "double": "f8", "half": "f2", "bfloat": "u2", "i1": "?", "ptr": "i8"}
 
 
+@cache
 def numpy_type(element: str) -> np.dtype[Any]:
     """The type of an element in an array."""
     return np.dtype(_NUMPY.get(element) or f"i{int(element[1:]) // 8}")
@@ -53,8 +55,16 @@ def _number(text: str, element: str) -> Any:
     return numpy_type(element).type(number)
 
 
+@lru_cache(maxsize=4096)
 def constant(value: Value) -> Any:
-    """A value whose text is no name."""
+    """A value whose text is no name; it is the same object every time, which nobody may change."""
+    found = _constant(value)
+    if isinstance(found, np.ndarray):
+        found.flags.writeable = False
+    return found
+
+
+def _constant(value: Value) -> Any:
     text, lanes, element = value.text, value.lanes, value.element
     vector = value.type.startswith("<")
     if text in ("zeroinitializer", "poison"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import cache
 
 from fusewise.codegen.nest.tree import Value
 
@@ -47,6 +48,7 @@ def overload(kind: str) -> str:
     return f"v{value.lanes}{short}" if kind.startswith("<") else short
 
 
+@cache
 def element_bytes(kind: str) -> int:
     """Bytes in memory of an element of a type."""
     element = kind.split(" x ", 1)[1][:-1] if kind.startswith("<") else kind

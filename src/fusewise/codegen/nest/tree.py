@@ -15,6 +15,7 @@ checked (`nest.verify`), run on arrays (`nest.interpret`) and written as LLVM IR
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from fusewise.lower.task import Task
@@ -50,12 +51,21 @@ class Value:
     @property
     def lanes(self) -> int:
         """Vector length; 1 for a scalar."""
-        return int(self.type[1:].split(" ", 1)[0]) if self.type.startswith("<") else 1
+        return _parts(self.type)[0]
 
     @property
     def element(self) -> str:
         """Element type of a vector, or the type itself."""
-        return self.type.split(" x ", 1)[1][:-1] if self.type.startswith("<") else self.type
+        return _parts(self.type)[1]
+
+
+@cache
+def _parts(kind: str) -> tuple[int, str]:
+    """How many lanes of which element a type has; types are few, and asked about with every operation."""
+    if not kind.startswith("<"):
+        return 1, kind
+    lanes, element = kind[1:-1].split(" x ", 1)
+    return int(lanes), element
 
 
 Int = int | Value
