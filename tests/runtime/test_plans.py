@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,29 @@ def test_the_arena_grows_and_plans_are_kept_within_bounds() -> None:
         check(model, 2, sequence)
     assert (plans.made, plans.arena_bytes) == (made, arena)
     assert len(plans._known) <= 16
+
+
+def test_an_arena_is_let_go_before_a_larger_one_is_made() -> None:
+    """Nothing else holds it: not what the last plan was, nor what plans are written into."""
+    plans = build(free_program())._plans
+    assert plans is not None
+
+    def planned(sequence: int) -> None:
+        shapes = (1000, sequence, COLUMNS), (1000, sequence)
+        plans.plan([np.broadcast_to(np.float32(0), shape) for shape in shapes])
+
+    for sequence in range(1000, 980, -1):  # so that there are plans to be written anew
+        planned(sequence)
+    tracemalloc.start()
+    try:
+        planned(1400)
+        old = plans.arena_bytes
+        tracemalloc.reset_peak()
+        planned(1800)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert old < plans.arena_bytes <= peak < plans.arena_bytes + 1_000_000
 
 
 def test_a_checked_build() -> None:

@@ -82,7 +82,6 @@ class PlanMaker:
         self._spare: list[RunPlan] = []
         self._dims = array("q", [0] * max(1, dims))
         self._dims_at, _ = self._dims.buffer_info()
-        self._arena = aligned_block(0)
         self._faults = faults_of(program, self._memory)
         are_sized = any(not isinstance(one, np.ndarray) for _, one in program.objects)
         hosted = any(isinstance(part, list) for part in self._parts)
@@ -205,7 +204,13 @@ class PlanMaker:
     def reuse(self, plan: RunPlan) -> None:
         """Nobody goes by a plan any more: it may become one for other sizes."""
         if plan.tables is not None:
+            if not self._is_plain:
+                plan.memory, plan.parts, plan.objects = self._memory, (), ()
             self._spare.append(plan)
+
+    def move(self, arena: np.ndarray) -> None:
+        """From here on plans lie in this arena, which is not held."""
+        self._bases[self._in_arena] = address_of(arena)
 
     @staticmethod
     def tables_of(plan: RunPlan) -> PlanTables:
@@ -214,13 +219,11 @@ class PlanMaker:
         return plan.tables
 
     def finish(self, plan: RunPlan, arena: np.ndarray) -> None:
-        """Fill the tables of a plan whose numbers are sound, in an arena that is large enough. `ValueError` for an argument outside
-        its buffer."""
+        """Fill the tables of a plan whose numbers are sound, in the arena where plans lie, which is large enough. `ValueError` for
+        an argument outside its buffer."""
         self._spare.clear()
         tables = self.tables_of(plan)
         numbers = tables.numbers
-        if arena is not self._arena:
-            self._arena, self._bases[self._in_arena] = arena, address_of(arena)
         if not self._is_plain:
             self._finish_objects(plan, arena)
         count = self._fill(tables.address)

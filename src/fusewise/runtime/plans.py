@@ -59,6 +59,7 @@ class Plans:
         self._limit = planned_limit()
         self._constants = 0
         self._arena = arena
+        self._maker.move(arena)
         self._known: dict[Shapes, RunPlan] = {}
         self._kept = 1 if program.is_checked else _KEPT
         self.made = 0
@@ -163,6 +164,7 @@ class Plans:
             self._known.clear()
             self._arena = aligned_block(0)
             self._arena = aligned_block(max(nbytes, larger))
+            self._maker.move(self._arena)
 
     def _guarded(self, shapes: Shapes) -> RunPlan:
         """A plan of a checked build: of the program as it is for these sizes."""
