@@ -22,6 +22,7 @@ from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
 from fusewise.codegen.families.pool import POOL
 from fusewise.codegen.families.product.integer import BYTE_PRODUCT, INTEGER_PRODUCT
 from fusewise.codegen.families.product.matrix import PAIRS, PRODUCT
+from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
 from fusewise.codegen.families.recurrent.kernel import RECURRENT
 from fusewise.codegen.families.sampled.kernel import SAMPLED
 from fusewise.codegen.families.sampled.roi_pool import ROI_POOL
@@ -38,7 +39,7 @@ __all__ = ["CONV", "CONV_INTEGER", "KERNELS", "MATMUL_INTEGER", "PLAIN_KERNELS",
 CONV: tuple[Kernel[Any, Any], ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, STRASSEN_CONV, DIRECT)
 CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)
 
-PRODUCTS: tuple[Kernel[Any, Any], ...] = (PAIRS, STRASSEN, PRODUCT)
+PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, PAIRS, STRASSEN, PRODUCT)
 """None accepts other types than floats, or computed operands: those tasks run from the operator's definition."""
 
 MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_PRODUCT, INTEGER_PRODUCT)

@@ -325,6 +325,7 @@ INTRINSICS: tuple[tuple[re.Pattern[str], Callable[..., Any]], ...] = tuple(
         (r"llvm\.copysign", np.copysign),
         (r"llvm\.cttz", lambda x, *_: _trailing_zeros(x)),
         (r"llvm\.vector\.reduce\.or", np.bitwise_or.reduce),
+        (r"llvm\.vector\.reduce\.umax", lambda x: x[np.argmax(x.view(f"u{x.itemsize}"))]),
         (r"llvm\.vector\.reduce\.add", lambda x: int(np.add.reduce(x))),
         (r"llvm\.x86\.avx512\.vpdpbusd", _quads),
         (r"llvm\.x86\..*pmadd\.?ub", _byte_pairs),

@@ -30,8 +30,7 @@ from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, mat
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import PMADDWD, for_bytes
 from fusewise.codegen.kernel import Kernel
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import written
+from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.llvm.plain import anchor_call, element_of_anchor, read_operand
 from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.nest.instruction import Instruction
@@ -164,7 +163,8 @@ def _byte_packing(m: MatrixProduct, tile: Tile) -> Packing:
     return byte_panels(m.matrices, "of rows", lambda matrix: m.product.instruction.pack(matrix, -2), places, tile)
 
 
-def _byte_parts(m: MatrixProduct, tile: Tile, elements: Elements, parts: Parts) -> Parts:
+def _byte_parts(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: Parts) -> Parts:
+    elements, tile = o.elements, schedule.product.tile
     zero = elements.at({}).value(unsigned_zero(elements.task.anchored))
     return by_bytes(elements, m.product, tile, elements.pointers[m.right.operand.name], zero, parts)
 

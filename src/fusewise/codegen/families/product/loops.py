@@ -44,6 +44,7 @@ from fusewise.ir.size import SizeNeeded
 from fusewise.records import record
 
 __all__ = [
+    "Otherwise",
     "Parts",
     "ResultPlace",
     "Taps",
@@ -54,6 +55,19 @@ __all__ = [
 
 
 Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value], Sequence[Ahead]], Sequence[Value]]
+
+
+@record(frozen=True)
+class Otherwise:
+    """What is done instead of a matrix unit's products of operands that these are not good for. A reduction is then not in chunks.
+
+    - `odd(left, outer)`: not 0 where there are such rows in a block, and where the right operand is such, both int32.
+    - `add(tile, sums, start, rows, panel, right)` makes the sums of a tile, which lie in memory, of `start` and the products of
+      such rows, or of all where `right` is not 0. Rows and columns are a pointer and a pitch in lanes.
+    """
+
+    odd: Callable[[Left, Sequence[Int]], tuple[Value, Value]]
+    add: Callable[[Tile, Value, Sequence[Value], tuple[Value, Int], tuple[Value, int], Value], None]
 
 
 @record(frozen=True)
@@ -71,6 +85,7 @@ class Parts:
     - `reading` fetches what the stores read, when the reduction of their tile begins, if it is not done in chunks.
     - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
     - `later` is memory that a later step reads, see `Kernel.cycles`.
+    - `otherwise`: where a matrix unit's products will not do for every operand.
     """
 
     left: Callable[[Sequence[Int], Int, Int], Left]
@@ -84,6 +99,7 @@ class Parts:
     together: int = 1
     kept: Value | None = None
     later: Value | None = None
+    otherwise: Otherwise | None = None
 
 
 @record(frozen=True)
@@ -242,6 +258,7 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
     strip = _chunk_of_panel(e, parts.right(outer, group, q, inside), chunk)
     initial = parts.start(outer, columns)
     origin = Left(where.pointer, f.add(where.offset, offset), where.levels)
+    odd = None if parts.otherwise is None else parts.otherwise.odd(origin, outer)
 
     def one(t: Value, _: Sequence[Value]) -> None:
         row = e.first_row(t)
@@ -251,7 +268,9 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
             for r in range(tile.rows):
                 fetch_row(f, product, tile, results, f.add(row, r), parts.reading)
         if tile.instruction.matrix is not None:
-            _in_memory(e, results, row, origin, strip, sums, (chunk, f.add(f.mul(p, e.tiles), t)))
+            which = chunk, f.add(f.mul(p, e.tiles), t)
+            add = _tile_adder(e, row, origin, strip, None if odd is None else (initial, *odd))
+            _in_memory(e, results, row, sums, which, add)
             return
         if parts.taps is not None:
             sums = parts.taps(tile, row, origin, strip, sums, ahead)
@@ -277,15 +296,13 @@ def _in_memory(
     e: _Emission,
     results: ResultPlace,
     row: Int,
-    left: Left,
-    panel: Panel,
     start: Sequence[Value],
-    of: tuple[Int, Int],
+    which: tuple[Int, Int],
+    add: Callable[[Value], None],
 ) -> None:
     """A tile by a matrix unit: sums begin and end in memory, which between the chunks of a reduction is what is kept of the tile.
-    `of` has the chunk and the number of the tile."""
-    f, tile, product, (chunk, number) = e.f, e.tile, e.product, of
-    (axis,) = merged(product.rows)
+    `which` has the chunk and the number of the tile; `add` adds to the sums."""
+    f, tile, (chunk, number) = e.f, e.tile, which
     sums = e.scratch
     if e.chunks > 1:
         assert e.parts.kept is not None
@@ -300,13 +317,40 @@ def _in_memory(
         begin()
     else:
         f.when(f.compare("icmp eq", f.add(chunk, 0), 0), begin)
-    first = f.at(left.pointer, f.add(left.offset, f.mul(row, axis.stride)), memory_type(product.dtype))
-    accumulate_tiles(f, tile, sums, (first, axis.stride), (panel.columns[0], panel.pitch), left.levels)
+    add(sums)
     if e.chunks == 1:
         _finish_rows(e, results, row, sums)
     else:
         last = f.compare("icmp eq", f.add(chunk, 0), e.chunks - 1)
         f.when(last, lambda: _finish_rows(e, results, row, sums))
+
+
+def _tile_adder(
+    e: _Emission, row: Int, left: Left, panel: Panel, odd: tuple[Sequence[Value], Value, Value] | None
+) -> Callable[[Value], None]:
+    """What adds to the sums of a tile, which lie in memory: its instruction, and where operands are `odd` what is done otherwise,
+    from what sums begin with on."""
+    f, tile, product, otherwise = e.f, e.tile, e.product, e.parts.otherwise
+    (axis,) = merged(product.rows)
+    first = f.at(left.pointer, f.add(left.offset, f.mul(row, axis.stride)), memory_type(product.dtype))
+    rows, columns = (first, axis.stride), (panel.columns[0], panel.pitch)
+
+    def by_unit(sums: Value) -> None:
+        accumulate_tiles(f, tile, sums, rows, columns, left.levels)
+
+    if odd is None or otherwise is None:
+        return by_unit
+    start, some, right = odd
+
+    def rarely(sums: Value) -> None:
+        f.when(f.compare("icmp eq", right, f.constant(0, "i32")), lambda: by_unit(sums))
+        otherwise.add(tile, sums, start, rows, columns, right)
+
+    def add(sums: Value) -> None:
+        either = f.compare("icmp ne", f.binary("or", some, right), f.constant(0, "i32"))
+        f.when(either, lambda: rarely(sums), lambda: by_unit(sums), rarely=True)
+
+    return add
 
 
 def _chunk_of_panel(e: _Emission, panel: Panel, chunk: Int) -> Panel:

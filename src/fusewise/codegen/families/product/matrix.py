@@ -15,6 +15,7 @@ from itertools import islice
 
 import numpy as np
 
+from fusewise.codegen.families.product.in_parts import NOTE_BYTES, is_in_parts
 from fusewise.codegen.families.product.lanes import LaneCopy
 from fusewise.codegen.families.product.loops import Parts, emit_product
 from fusewise.codegen.families.product.places import Left, flat_index
@@ -29,10 +30,10 @@ from fusewise.codegen.families.product.plan import (
 )
 from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
+from fusewise.codegen.families.product.tile_copy import TileCopy
 from fusewise.codegen.families.product.tiles import too_few_rows, widths
 from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
-from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, widened, written
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.nest.build import Function
@@ -41,7 +42,7 @@ from fusewise.codegen.nest.tile import Panel, ReductionLoop, Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.packing import packed, panels, panels_of
-from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target
+from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target, whole_lines
 from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
@@ -84,12 +85,14 @@ def _how_right(m: MatrixProduct, target: Target, lanes: int) -> str:
 
 def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
     """Steps of a chunk of the reduction, of which each reads `step_bytes` of a panel: all of them, unless panels that many tiles
-    of `rows` share are too long for the caches."""
+    of `rows` share are too long for the caches, and the left operand is read in place."""
     depth = m.product.depth
     shares = m.product.height >= target.figures.sharing.least_tiles * rows
-    if m.product.outer or m.product.instruction.is_exact or not shares or not is_long(depth * step_bytes, target):
+    in_place = m.computed is None and not m.product.outer and not m.product.instruction.is_exact
+    if not in_place or not shares or not is_long(depth * step_bytes, target):
         return depth
-    return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == 0), depth)
+    steps = m.product.instruction.steps
+    return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == n % steps == 0), depth)
 
 
 @record(frozen=True)
@@ -144,11 +147,13 @@ def _copied_bytes(m: MatrixProduct, schedule: MatrixSchedule) -> int:
     tile, per_block = schedule.product.tile, schedule.product.per_block
     nbytes = _repacked_bytes(m, tile) if schedule.right == "repacked" else 0
     rows = 0 if m.computed is None else per_block * tile.rows
-    return nbytes + rows * m.product.depth * m.dtype.itemsize
+    return nbytes + rows * m.product.rows[-1].stride * m.dtype.itemsize
 
 
 def _repacked_bytes(m: MatrixProduct, tile: Tile) -> int:
-    return repacked_elements(m.product, tile) * tile.instruction.sum.itemsize
+    """Panels of an outer index, and what is noted of them, if anything is."""
+    noted = whole_lines(NOTE_BYTES) if is_in_parts(tile.instruction) else 0
+    return repacked_elements(m.product, tile) * tile.instruction.sum.itemsize + noted
 
 
 def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
@@ -183,8 +188,8 @@ def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
     return panels_of(m.matrices, (outer, depth, columns), tile.lanes, tile.vectors, (m.alpha,), multiple)
 
 
-Adapt = Callable[[MatrixProduct, Tile, Elements, Parts], Parts]
-"""`adapt(m, tile, elements, parts)` may replace what the loops do, such as the reduction."""
+Adapt = Callable[[OpenFunction, MatrixProduct, MatrixSchedule, Parts], Parts]
+"""`adapt(function, m, schedule, parts)` may replace what the loops do, such as the reduction."""
 
 
 def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule) -> None:
@@ -199,7 +204,8 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
     copy = None
     if scratch is not None and tag is not None and m.computed is not None:
         rows_at = f.at(scratch, _repacked_bytes(m, tile) if repacks else 0, "i8")
-        copy = LaneCopy(elements, product, m.computed, rows_at, share.tag(f, f.at(tag, 1, "i64")))
+        of = LaneCopy if product.instruction.matrix is None else TileCopy
+        copy = of(elements, product, m.computed, rows_at, share.tag(f, f.at(tag, 1, "i64")))
 
     def right_offset(outer: Sequence[Int]) -> Int:
         offset: Int = m.right.offset
@@ -252,7 +258,7 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
         kept=pointers["scratch"] if schedule.product.chunk else None,
         later=pointers.get("later"),
     )
-    parts = parts if adapt is None else adapt(m, tile, elements, parts)
+    parts = parts if adapt is None else adapt(o, m, schedule, parts)
     emit_product(f, instructions, product, schedule.product, share, parts)
 
 

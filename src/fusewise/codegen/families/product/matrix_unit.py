@@ -1,0 +1,190 @@
+"""Matrix products by a matrix unit: MatMul and Gemm of bfloat16, and of float32 in parts.
+
+Rows of the left operand are copied a block of tiles at a time, in whole steps of the instruction (`product.tile_copy`); those that
+lie so are read in place. A constant right operand is packed at compile time, others are copied by every worker. Float32 in parts
+is of the numeric class reassociating: an error of about 2^-16 of each product, so not under `--exact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from fusewise.codegen.families.product.in_parts import FloatSums, is_in_parts, pack_in_parts
+from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
+from fusewise.codegen.families.product.loops import Otherwise, Parts
+from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, arguments_by, write_by
+from fusewise.codegen.families.product.places import Left
+from fusewise.codegen.families.product.plan import SAME_SET_BYTES, RowAxis, cycles_of, merged, tiles_for
+from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
+from fusewise.codegen.families.product.tile_copy import pitch_of, stored_lanes
+from fusewise.codegen.families.product.tiles import too_few_rows, widths
+from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_PARTS, DPBF16
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.entry import OpenFunction, written
+from fusewise.codegen.llvm.plain import anchor_call, read_operand
+from fusewise.codegen.nest.instruction import Instruction
+from fusewise.codegen.nest.tile import Tile
+from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.program import Packing
+from fusewise.lower.task import Anchor, RefusalReason, Task
+from fusewise.ops.contract import matmul_indices
+from fusewise.ops.expr import Expr, index
+
+__all__ = ["TILE_PRODUCTS", "tile_product"]
+
+COPY_CYCLES = 6.0
+"""Cycles that copying a vector of an operand takes about: a load, the parts, and their stores."""
+
+STRASSEN_SHARE = 7 / 8
+"""Of the multiplications, what the fastest other way does of float32."""
+
+
+def _understood(instruction: Instruction, task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
+    """The product by an instruction of a matrix unit, or why it is none."""
+    m = understand(task, instructions)
+    if isinstance(m, RefusalReason):
+        return m
+    if not task.is_fixed:
+        return RefusalReason("sizes are not known")
+    if m.dtype != instruction.left:
+        return RefusalReason(f"not a product of {instruction.left.name}", m.dtype.name)
+    if is_in_parts(instruction) and task.exact:
+        return RefusalReason("exact")
+    if m.product.depth == 0:
+        return RefusalReason("nothing to add up")
+    if m.alpha != 1.0 and m.right.operand.constant and not is_in_parts(instruction):
+        return RefusalReason("the packed operand would have to be scaled")
+    few = too_few_rows(instruction, m.product.height)
+    if few is not None:
+        return few
+    found = in_lanes(m, instruction)
+    return found if _is_in_place(found) else _copied(m, task, instruction)
+
+
+def _is_in_place(m: MatrixProduct | RefusalReason) -> bool:
+    """Does the left operand lie in whole steps of the instruction, its rows at equal distances and not all in one set?"""
+    if isinstance(m, RefusalReason) or is_in_parts(m.product.instruction):
+        return False
+    axes, instruction = merged(m.product.rows), m.product.instruction
+    spread = axes[0].stride * instruction.lane.itemsize % SAME_SET_BYTES
+    return len(axes) == 1 and m.product.depth % instruction.steps == 0 and spread != 0
+
+
+def _copied(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixProduct:
+    """The product of rows that are copied, and of columns that are packed or copied."""
+    anchor = task.anchored
+    left, right = _indices(anchor)
+    computed = ComputedOperands(
+        read_operand(anchor, 0, left),
+        None if m.right.operand.constant else read_operand(anchor, 1, right),
+        m.product.depth,
+    )
+    depth = stored_lanes(m.product.depth, instruction)
+    rows: list[RowAxis] = []
+    step = pitch_of(depth, instruction)
+    for axis in reversed(m.product.rows):
+        rows.insert(0, replace(axis, stride=step))
+        step *= axis.extent
+    product = replace(m.product, rows=tuple(rows), depth=depth, dtype=instruction.lane, instruction=instruction)
+    return replace(m, product=product, depth_stride=1, computed=computed)
+
+
+def _indices(anchor: Anchor) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """Where each operand has the factors of a result."""
+    at = tuple(index(f"i{k}") for k in range(anchor.output.rank))
+    if anchor.op == "MatMul":
+        left, right, _ = matmul_indices(anchor_call(anchor), at)
+        return left, right
+    (line, column), k = at, index(STEP)
+    left = (k, line) if anchor.attribute("transA", 0) else (line, k)
+    return left, (column, k) if anchor.attribute("transB", 0) else (k, column)
+
+
+def _packing(m: MatrixProduct, tile: Tile) -> Packing:
+    """A constant right operand in panels of whole steps of the instruction."""
+    instruction, depth = tile.instruction, m.product.depth
+
+    def arrange(matrices: np.ndarray) -> np.ndarray:
+        if is_in_parts(instruction):
+            return pack_in_parts(matrices * np.float32(m.alpha), tile, depth)
+        lanes = instruction.pack(matrices.astype(instruction.right.numpy, copy=False), -2)
+        missing = ((0, 0),) * (lanes.ndim - 2) + ((0, depth - lanes.shape[-2]), (0, 0))
+        return panels(np.pad(lanes, missing), tile.lanes, tile.vectors)
+
+    of = f"{instruction!r} alpha {m.alpha!r} to {depth} lanes"
+    return packed(m.matrices, f"tiles of {of} in panels {tile.vectors}x{tile.lanes}", arrange)
+
+
+def _parts(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: Parts) -> Parts:
+    """The loops, with another way for what cannot be multiplied in parts."""
+    product, tile, f = m.product, schedule.product.tile, o.f
+    if not is_in_parts(product.instruction):
+        return parts
+    repacked, in_group = schedule.right == "repacked", -(-product.columns // tile.width)
+    where = o.scratch() if repacked else o.pointers[m.right.operand.name]
+    panels = in_group * (1 if repacked else product.repeats)
+
+    def odd(left: Left, outer: Sequence[Int]) -> tuple[Value, Value]:
+        note = f.at(where, panels * product.depth * tile.width, "i32")
+        return f.load("i32", f.at(left.pointer, product.depth + 1, "i32")), f.load("i32", note)
+
+    return replace(parts, otherwise=Otherwise(odd, FloatSums(f, o.instructions, product.depth).add))
+
+
+def _declines(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
+    """Is it slower than multiply-adds, with all that is copied for it?"""
+    product, instruction = m.product, m.product.instruction
+    tile = tiles_for(product, instruction.room(target), widths(target, product.columns, instruction))[0]
+    depth = product.depth * tile.instruction.terms // (1 if instruction.matrix is None else instruction.matrix.parts)
+    copied = 0 if m.computed is None else product.height
+    if not m.right.operand.constant:
+        copied += product.columns * target.workers
+    copies = product.repeats * copied * depth / target.lanes * COPY_CYCLES
+    at_once = target.lanes * target.multiplies(target.vector_bits)
+    pairs = instruction.left != FLOAT32 and DPBF16.is_native(target)
+    others = product.repeats * product.height * product.columns * depth / at_once / (2 if pairs else 1)
+    if instruction.left == FLOAT32:
+        others *= STRASSEN_SHARE
+    if cycles_of(product, target, tile) + copies < others:
+        return None
+    return RefusalReason("copies take longer than the products save")
+
+
+def tile_product(name: str, instruction: Instruction) -> Kernel[MatrixProduct, MatrixSchedule]:
+    """Products by an instruction of a matrix unit."""
+    arguments = partial(arguments_by, _packing)
+    return replace(
+        PRODUCT,
+        name=name,
+        understand=partial(_understood, instruction),
+        arguments=arguments,
+        build=written(arguments, partial(write_by, _parts), overwrites=True),
+        declines=_declines,
+    )
+
+
+def _where_native(name: str, instruction: Instruction) -> Kernel[MatrixProduct, MatrixSchedule]:
+    """The same on machines that have the instruction."""
+    kernel = tile_product(name, instruction)
+
+    def understood(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
+        if not instruction.is_native(instructions):
+            return RefusalReason(f"the machine has no {instruction!r}")
+        return kernel.understand(task, instructions)
+
+    return replace(kernel, understand=understood)
+
+
+TILE_PRODUCTS = (
+    _where_native("bfloat16-tiles", AMX_BF16),
+    _where_native("float16-tiles", AMX_FP16),
+    _where_native("float32-in-parts", AMX_PARTS),
+)
+"""By the unit of the machine, each of another type."""

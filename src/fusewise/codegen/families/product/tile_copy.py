@@ -1,0 +1,262 @@
+"""Operands as a matrix unit loads them: copied into blocks of lanes, every number in its parts.
+
+A row of the left operand, and a column of the right one, is [block][part][lane][term]; behind its last number are zeros. Rows are
+copied a block of tiles at a time and lie a cache line or two further apart than they are long, never a multiple of
+`plan.SAME_SET_BYTES`. In the gap behind each is noted whether it is odd (`product.in_parts`), and in that behind the first one
+whether any is. Columns are copied into panels, [panel][block][part][lane][column], behind which there is a note of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewise.codegen.families.product.in_parts import is_in_parts, is_odd, magnitude, split
+from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
+from fusewise.codegen.families.product.places import Left, column_at, flat_index, unravel
+from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.registers import splat
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import Instruction, MatrixForm
+from fusewise.codegen.nest.tile import ReductionLoop, Tile
+from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type, register_type
+from fusewise.codegen.target import LINE_BYTES
+from fusewise.ops.expr import Expr
+from fusewise.records import record
+
+__all__ = ["TileCopy", "pitch_of", "stored_lanes"]
+
+Write = Callable[[Value, tuple[Value, ...]], tuple[Sequence[Value], tuple[Value, ...]]]
+"""`write(x, most)`: what is kept of numbers, and the largest magnitudes with theirs."""
+
+
+def stored_lanes(depth: int, instruction: Instruction) -> int:
+    """Lanes that a row of so many numbers takes, in all parts."""
+    form = instruction.matrix
+    assert form is not None
+    return -(-depth // (form.steps * instruction.terms)) * instruction.steps
+
+
+def pitch_of(lanes: int, instruction: Instruction) -> int:
+    """Lanes from a copied row of so many to the next."""
+    line, size = LINE_BYTES // instruction.lane.itemsize, instruction.lane.itemsize
+    pitch = -(-lanes // line) * line + line
+    return pitch if pitch * size % SAME_SET_BYTES else pitch + line
+
+
+@record(frozen=True)
+class TileCopy:
+    """Copying for a matrix unit in a function under construction. Rows of the left operand are kept at `kept`, those that `tag`
+    says (`share.prepared`)."""
+
+    elements: Elements
+    product: Product
+    of: ComputedOperands
+    kept: Value
+    tag: Value
+
+    @property
+    def _f(self) -> Function:
+        return self.elements.function
+
+    @property
+    def _form(self) -> MatrixForm:
+        form = self.product.instruction.matrix
+        assert form is not None
+        return form
+
+    @property
+    def _block(self) -> int:
+        """Numbers of a block."""
+        return self._form.steps * self.product.instruction.terms
+
+    def rows(self, outer: Sequence[Int], first: Int, last: Int) -> Left:
+        """The rows first..last, flat, of an outer index; copied unless they are there."""
+        f, product = self._f, self.product
+        number = f.add(f.mul(flat_index(f, outer, [n for _, n in product.outer]), product.height), first)
+        pitch = product.rows[-1].stride
+
+        def plain(r: Value, _: Sequence[Value]) -> None:
+            self._row(outer, r, f.at(self.kept, f.mul(f.sub(r, first), pitch), "i32"), self._narrow, _as_they_are)
+
+        def in_parts(r: Value, some: tuple[Value, ...]) -> list[Value]:
+            at = f.at(self.kept, f.mul(f.sub(r, first), pitch), "i32")
+            (most,) = self._row(outer, r, at, "i16", self._in_parts)
+            odd = is_odd(f, most)
+            f.store(odd, f.at(at, product.depth, "i32"))
+            is_not = f.compare("icmp ne", odd, f.constant(0, "i32"))
+            f.when(is_not, lambda: _nothing(self._row(outer, r, at, "float", _as_they_are)))
+            return [f.binary("or", some[0], odd)]
+
+        def copy() -> None:
+            end = f.add(last, 1)
+            if not is_in_parts(product.instruction):
+                f.loop(first, end, 1, plain, rolled=True)
+                return
+            (some,) = f.loop(first, end, 1, in_parts, [f.constant(0, "i32")], rolled=True)
+            f.store(some, f.at(self.kept, product.depth + 1, "i32"))
+
+        f.stage(self.tag, number, copy)
+        return Left(self.kept, f.mul(first, -pitch), (ReductionLoop(product.depth, 1),))
+
+    def _row(self, outer: Sequence[Int], row: Int, at: Value, kept: str, write: Write) -> tuple[Value, ...]:
+        """Copy a row to `at`, as elements of the type `kept`; gives the largest magnitudes, where they are found."""
+        f, of, block = self._f, self.of, self._block
+        each = unravel(f, row, [axis.extent for axis in self.product.rows])
+        known = self._outer(outer) | {axis.name: i for axis, i in zip(self.product.rows, each, strict=True)}
+        width = max(1, min(block, self.elements.instructions.vector_bits // of.left.dtype.bits))
+        parts = 1 if write is _as_they_are else self._form.parts
+
+        def some(number: Int, first: int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+            here = {**known, STEP: f.add(f.mul(number, block), first)}
+            x = self._numbers(of.left, here, STEP, width, min(width, present - first))
+            values, most = write(x, most)
+            for part, value in enumerate(values):
+                to = f.add(f.mul(number, block * parts), part * block + first)
+                f.store(value, f.at(at, to, kept))
+            return most
+
+        def whole(number: Int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+            for first in range(0, block, width):
+                most = some(number, first, present, most)
+            return most
+
+        most: tuple[Value, ...] = () if parts == 1 else (f.constant(0, vector("i32", width)),)
+        full, rest = divmod(of.depth, block)
+        most = f.loop(0, full, 1, lambda number, most: whole(number, block, most), most, rolled=True)
+        if rest:
+            most = whole(full, rest, most)
+        return most
+
+    def columns(self, tile: Tile, outer: Sequence[Int], to: Value) -> None:
+        """Write the right operand of an outer index, and what is noted of it."""
+        f, product = self._f, self.product
+        count, size = -(-product.columns // tile.width), product.depth * tile.width
+
+        def panels(
+            write: Callable[[Value, Value, tuple[Value, ...]], tuple[Value, ...]], *most: Value
+        ) -> Sequence[Value]:
+            def one(p: Value, most: tuple[Value, ...]) -> tuple[Value, ...]:
+                return write(p, f.at(to, f.mul(p, size), "i32"), most)
+
+            return f.loop(0, count, 1, one, most, rolled=True)
+
+        if not is_in_parts(product.instruction):
+            panels(lambda p, at, most: self._panel(tile, outer, p, at, _as_they_are, most))
+            return
+        none = f.constant(0, vector("i32", tile.lanes))
+        (most,) = panels(lambda p, at, most: self._panel(tile, outer, p, at, self._in_parts, most), none)
+        odd = is_odd(f, most)
+        f.store(odd, f.at(to, count * size, "i32"))
+        is_not = f.compare("icmp ne", odd, f.constant(0, "i32"))
+        f.when(is_not, lambda: _nothing(panels(lambda p, at, _: self._plain_panel(tile, outer, p, at))))
+
+    def _panel(
+        self, tile: Tile, outer: Sequence[Int], p: Value, at: Value, write: Write, most: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """Copy a panel to `at`; gives the largest magnitudes so far, where they are asked for."""
+        f, form, terms = self._f, self._form, self.product.instruction.terms
+        full, rest = divmod(self.of.depth, self._block)
+        lanes, last = divmod(rest, terms)
+        for v in range(tile.vectors):
+            column, start = column_at(self.product, tile, p, v, f), f.at(at, v * tile.lanes, "i32")
+
+            def lane(
+                block: Int,
+                s: Int,
+                present: int,
+                most: tuple[Value, ...],
+                column: Int = column,
+                start: Value = start,
+            ) -> tuple[Value, ...]:
+                first = f.mul(f.add(f.mul(block, form.steps), s), terms)
+                joined, most = self._lane(tile, outer, (column, first), present, write, most)
+                for part, value in enumerate(joined):
+                    step = f.add(f.mul(block, self.product.instruction.steps), f.add(s, part * form.steps))
+                    f.store(value, f.at(start, f.mul(step, tile.width), "i32"))
+                return most
+
+            def whole(block: Int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+                return f.loop(0, form.steps, 1, lambda s, most: lane(block, s, terms, most), most, rolled=True)
+
+            most = f.loop(0, full, 1, whole, most, rolled=True)
+            if rest:
+                most = f.loop(0, lanes, 1, lambda s, most: lane(full, s, terms, most), most, rolled=True)
+                most = lane(full, lanes, last, most) if last else most
+                f.loop(lanes + (last > 0), form.steps, 1, lambda s, _: _nothing(lane(full, s, 0, ())), rolled=True)
+        return most
+
+    def _lane(
+        self,
+        tile: Tile,
+        outer: Sequence[Int],
+        place: tuple[Int, Int],
+        present: int,
+        write: Write,
+        most: tuple[Value, ...],
+    ) -> tuple[list[Value], tuple[Value, ...]]:
+        """A lane of columns in all parts, from the first column and step of `place` on, of which so many terms are there."""
+        f, bits = self._f, self.product.instruction.lane.bits // self.product.instruction.terms
+        joined = [f.constant(0, vector("i32", tile.lanes))] * self._form.parts
+        for term in range(present):
+            values, most = write(self._of_columns(tile, outer, place[0], f.add(place[1], term)), most)
+            for part, value in enumerate(values):
+                wide = f.convert("zext", value, "i32")
+                shifted = f.binary("shl", wide, splat(f, term * bits, wide, "i32")) if term else wide
+                joined[part] = f.binary("or", joined[part], shifted)
+        return joined, most
+
+    def _plain_panel(self, tile: Tile, outer: Sequence[Int], p: Value, at: Value) -> tuple[Value, ...]:
+        """A panel as floats; of what is not asked for any more, nothing."""
+        f, product, zero = self._f, self.product, f"<{tile.lanes} x float>"
+        for v in range(tile.vectors):
+            column = column_at(product, tile, p, v, f)
+
+            def step(k: Int, value: Value, v: int = v) -> None:
+                f.store(value, f.at(at, f.add(f.mul(k, tile.width), v * tile.lanes)))
+
+            def some(
+                k: Value, _: Sequence[Value], column: Int = column, step: Callable[[Int, Value], None] = step
+            ) -> None:
+                step(k, self._of_columns(tile, outer, column, k))
+
+            f.loop(0, self.of.depth, 1, some, rolled=True)
+            for k in range(self.of.depth, product.depth):
+                step(k, f.constant(0.0, zero))
+        return ()
+
+    def _of_columns(self, tile: Tile, outer: Sequence[Int], column: Int, k: Int) -> Value:
+        """A step of a vector of columns; of those that are not there, anything."""
+        assert self.of.right is not None, "a right operand that is copied has an element"
+        known = self._outer(outer) | {self.product.column: column, STEP: k}
+        present = min(tile.lanes, self.product.columns)
+        return self._numbers(self.of.right, known, self.product.column, tile.lanes, present)
+
+    def _numbers(self, element: Expr, known: dict[str, Int], along: str, lanes: int, present: int) -> Value:
+        """So many elements, as they are in registers; zeros where there are no more."""
+        f, kind = self._f, vector(register_type(element.dtype), lanes)
+        nothing = f.constant(0, kind)
+        if present <= 0:
+            return nothing
+        count = None if present >= lanes else f.i64(present)
+        value = self.elements.at(known, along, lanes, count=count).value(element)
+        return value if count is None else f.select(f.mask(present, lanes), value, nothing)
+
+    def _in_parts(self, x: Value, most: tuple[Value, ...]) -> tuple[Sequence[Value], tuple[Value, ...]]:
+        return split(self._f, x), (magnitude(self._f, x, most[0]),)
+
+    @property
+    def _narrow(self) -> str:
+        return memory_type(self.of.left.dtype)
+
+    def _outer(self, outer: Sequence[Int]) -> dict[str, Int]:
+        return {name: index for (name, _), index in zip(self.product.outer, outer, strict=True)}
+
+
+def _as_they_are(x: Value, most: tuple[Value, ...]) -> tuple[Sequence[Value], tuple[Value, ...]]:
+    return (x,), most
+
+
+def _nothing(values: Sequence[Value]) -> None:
+    """What is found on the way is not asked for."""
