@@ -62,3 +62,12 @@ def test_other_nodes_and_operands_that_do_not_fit_are_left_alone():
     check_positions(Node("Gather", ("x", "i"), ("y",), domain="own"), (DATA, np.array([99])))
     check_positions(Node("Add", ("x", "i"), ("y",)), (DATA, np.array([99])))
     check_positions(Node("Gather", ("x", "i"), ("y",), attributes_of(axis=7)), (DATA, np.array([99])))
+
+
+@pytest.mark.parametrize("place", [4, -5])
+def test_one_position_by_itself(place):
+    """A scalar of indices has no axes to say where it is."""
+    node = Node("Gather", ("x", "i"), ("y",))
+    check_positions(node, [np.zeros((4, 2), np.float32), np.array(3)])
+    with pytest.raises(InvalidData, match=rf"finds {place} in its operand 'i', where only -4 to 3 are allowed"):
+        check_positions(node, [np.zeros((4, 2), np.float32), np.array(place)])

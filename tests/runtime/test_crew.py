@@ -100,6 +100,8 @@ def test_rounds_of_short_calls_are_made_by_one() -> None:
     crew.forget()
     assert crew.for_rounds is None
     crew.took_alone(50_000)
+    assert crew.for_rounds is None
+    crew.took_alone(50_000)
     assert crew.for_rounds == crew.size == 2
     assert Crew(1).for_rounds == 1
 

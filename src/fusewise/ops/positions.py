@@ -42,7 +42,7 @@ def check_positions(node: Node, operands: Operands) -> None:
     wrong = (found < low) | (found > high)
     if not wrong.any():
         return
-    at = tuple(int(place[0]) for place in np.nonzero(wrong))
+    at = tuple(np.argwhere(wrong)[0].tolist())
     least, most = (int(np.broadcast_to(bound, found.shape)[at]) for bound in (low, high))
     allowed = f"only {least} to {most} are allowed" if least <= most else "there is nothing to choose from"
     raise InvalidData(

@@ -16,6 +16,7 @@ from fusewise.ops.plain.row import Evaluator
 from fusewise.records import record
 from fusewise.runtime.nested import Nested
 from fusewise.runtime.rounds import RoundPorts, Rounds, loop_rounds, rounds_of, scan_rounds, with_outputs_apart
+from fusewise.runtime.windows import Windowed, with_windows
 
 __all__ = ["control_evaluator"]
 
@@ -28,7 +29,7 @@ class _Body:
 
     graph: Graph
     count: int
-    nested: Nested
+    nested: Nested | Windowed
     captured: tuple[int, ...]
     make: MakeNested
 
@@ -70,7 +71,9 @@ def control_evaluator(
             inputs=(*inner.inputs, *(value for _, value in open_ones)), constants={**inner.constants, **known}
         )
         whole = with_outputs_apart(whole) if len(set(whole.outputs)) < len(whole.outputs) else whole
-        bodies[name] = _Body(whole, len(inner.inputs), make(whole), tuple(start + k for k, _ in open_ones), make)
+        windows = with_windows(whole) if node.op == "Loop" else None
+        nested = make(whole) if windows is None else Windowed(make(windows), make(whole))
+        bodies[name] = _Body(whole, len(inner.inputs), nested, tuple(start + k for k, _ in open_ones), make)
         start += len(subgraph.captures)
     present = [place for place, name in enumerate(node.inputs) if name]
     run = rule(node, bodies)

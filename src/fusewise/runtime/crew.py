@@ -52,6 +52,7 @@ class Crew:
         """What is run from here on takes another time."""
         self.size = self._fewer = self._all
         self._is_short = True if self._all == 1 else None
+        self._is_cold = True
         self._untried: list[int] = []
         self._least_ns = 0
         self._runs.clear()
@@ -66,8 +67,10 @@ class Crew:
         return self.size if self._is_short is False else 1 if self._is_short else None
 
     def took_alone(self, ns: float) -> None:
-        """One worker has made rounds, each call in so many nanoseconds."""
-        self._is_short = ns < _SHORT_NS
+        """One worker has made rounds, each call in so many nanoseconds; the first time it finds nothing in its caches."""
+        if ns < _SHORT_NS or not self._is_cold:
+            self._is_short = ns < _SHORT_NS
+        self._is_cold = False
 
     def took(self, begin_ns: int, end_ns: int) -> None:
         """A run with `size` workers, by a monotonic clock."""

@@ -73,14 +73,13 @@ def run_rounds(
         carried(*ports.condition, address_of(going) + turns)
     unwanted = {buffer: fresh[buffer]() for buffer in fresh.keys() - at.keys()}
     at |= {buffer: address_of(array) for buffer, array in unwanted.items()}
-    begin = time.perf_counter_ns()
-    _launch(plan, at, None if ports.condition is None else address_of(going), count)
+    took = _launch(plan, at, None if ports.condition is None else address_of(going), count)
     if plan.faults is not None:
         plan.faults.check()
     last = int(going.argmin())
     made = count if going[last] else last + 1
     if crew.for_rounds is None:
-        crew.took_alone((time.perf_counter_ns() - begin) / (made * _stretch(plan).table.count))
+        crew.took_alone(took / (made * _stretch(plan).table.count))
     return Rounds([both[(made - 1) % 2] for both in states], [one[:made] for one in every], made, bool(going[made - 1]))
 
 
@@ -118,9 +117,9 @@ def _states(
     return found
 
 
-def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None, count: int) -> None:
+def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None, count: int) -> int:
     """Make the calls of all rounds, where the caller's arrays are `at` these places by round; after each, that round's byte at
-    `going`, if this is not None, says whether there is another."""
+    `going`, if this is not None, says whether there is another. Nanoseconds that it took."""
     part = _stretch(plan)
     own = np.frombuffer(plan.words, np.int64)
     words = np.empty((count, own.size), np.int64)
@@ -138,4 +137,6 @@ def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None
         table[:, -1] = EndRow(0).words
         table[:, -1, 1] = going + turns
     rows = count * table.shape[1]
+    begin = time.perf_counter_ns()
     shared_pool().run(StepTable(table, address_of(table), rows), part.crew.for_rounds or 1)
+    return time.perf_counter_ns() - begin

@@ -10,7 +10,7 @@ import numpy as np
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.records import record
 
-__all__ = ["RoundPorts", "Rounds", "loop_rounds", "rounds_of", "scan_rounds", "with_outputs_apart"]
+__all__ = ["RoundPorts", "Rounds", "loop_rounds", "rounds_of", "scan_rounds", "unused_mark", "with_outputs_apart"]
 
 _MOST_ROUNDS, _LEAST_ROUNDS = 32, 8
 
@@ -45,7 +45,7 @@ class Rounds:
 
 def with_outputs_apart(body: Graph) -> Graph:
     """The same where no value is two outputs, which would have one array: what is carried and what is gathered have their own."""
-    mark, nodes, types, outputs = _mark(body), list(body.nodes), dict(body.types), list[str]()
+    mark, nodes, types, outputs = unused_mark(body), list(body.nodes), dict(body.types), list[str]()
     for name in body.outputs:
         own = f"{name}{mark}{len(outputs)}" if name in outputs else name
         if own != name:
@@ -68,7 +68,7 @@ def loop_rounds(body: Graph, carried: int) -> Graph:
     condition, what is carried, and what is gathered of all rounds, along a new first axis.
     """
     count, condition, *rest = body.inputs
-    mark = _mark(body)
+    mark = unused_mark(body)
     states = rest[:carried]
     nodes: list[Node] = []
     constants = dict(body.constants)
@@ -98,7 +98,7 @@ def scan_rounds(body: Graph, states: int, elements: int) -> Graph:
         body.inputs[states : states + elements],
         body.inputs[states + elements :],
     )
-    mark = _mark(body)
+    mark = unused_mark(body)
     nodes: list[Node] = []
     constants = dict(body.constants)
     types = {name: kind for name, kind in body.types.items() if name not in lines}
@@ -136,7 +136,7 @@ def _read(body: Graph) -> set[str]:
     return {name for node in body.nodes for name in node.reads} | set(body.outputs)
 
 
-def _mark(body: Graph) -> str:
+def unused_mark(body: Graph) -> str:
     """What no value's name has in it."""
     names = {*body.inputs, *body.constants, *_read(body), *(name for node in body.nodes for name in node.writes)}
     mark = "@"
