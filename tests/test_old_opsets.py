@@ -57,6 +57,7 @@ with a form of its own."""
 
 def compare(what: str, model: onnx.ModelProto | Path, feeds: dict[str, np.ndarray]) -> None:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.log_severity_level = 3  # weights among the inputs are what such files have
     data = model if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])

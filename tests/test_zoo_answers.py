@@ -37,9 +37,12 @@ def test_zoo_model_gives_the_same_answers(name: str, seed: int) -> None:
 
     graph = build(name)
     feeds = feeds_for(graph, seed)
-    session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    data = api.to_onnx(graph).SerializeToString()
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     expected = session.run(None, feeds)
-    del session
+    del session, data
     # what follows from the data runs on the host
     model = api.compile(graph, strict="rcnn" not in name)
     for value, found, wanted in zip(graph.outputs, model.run(None, feeds), expected, strict=True):
