@@ -43,6 +43,10 @@ def model_of(
             helper.make_node("Add", ["i", "begin"], ["starts"]),
             helper.make_node("Add", ["starts", "length"], ["ends"]),
         ],
+        "constant": [
+            helper.make_node("Constant", [], ["starts"], value_ints=[1]),
+            helper.make_node("Constant", [], ["ends"], value=numpy_helper.from_array(np.array([2]))),
+        ],
         "minus": [
             helper.make_node("Unsqueeze", ["i", "zero"], ["i1"]),
             helper.make_node("Add", ["i1", "begin"], ["starts"]),
@@ -94,6 +98,7 @@ def test_windows_are_found(way: str) -> None:
         model_of(0, 65, 0),
         model_of(0, 2, 0, step=2),
         model_of(0, 1, 0, way="scalar"),
+        model_of(0, 1, 0, way="constant"),
     ],
 )
 def test_what_is_no_window_stays(model: onnx.ModelProto) -> None:

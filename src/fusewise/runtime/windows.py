@@ -25,6 +25,8 @@ _LONGEST = 64
 _MOST_FAULTS = 4
 """With so many the body is taken as it is from then on."""
 
+_FOLLOWED = frozenset({"Add", "Cast", "Identity", "Reshape", "Sub", "Unsqueeze"})
+
 _MOST_STEPS = 16
 """From the number of the round to a place."""
 
@@ -106,7 +108,7 @@ class _Numbers:
         above, steps = 0, list[Node]()
         while value != self.body.inputs[0]:
             node = self.makers.get(value)
-            if node is None or node.domain or len(steps) == _MOST_STEPS:
+            if node is None or node.domain or node.op not in _FOLLOWED or len(steps) == _MOST_STEPS:
                 return None
             steps.append(node)
             if node.op not in ("Add", "Sub"):
