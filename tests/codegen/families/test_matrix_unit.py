@@ -214,6 +214,26 @@ def test_floats_in_parts_are_what_floats_are(
     assert np.all(np.abs(found[finite] - exact[finite]) <= BOUND * size[finite] + 1e-36)
 
 
+@pytest.mark.parametrize("where", ["rows", "columns", "constant columns"])
+def test_an_infinity_times_what_is_next_to_nothing(run_kernel: Any, target: Target, where: str) -> None:
+    """Is infinite in float32, so the parts of a number that is not 0 are not both 0."""
+    left, right = np.ones((16, 3), np.float32), np.ones((3, 16), np.float32)
+    small = np.resize(np.float32([1e-38, -1e-40, 4e-41, 1e-42, -2e-45, 1e-45]), 16)
+    if where == "rows":
+        left[:, 1], right[1, 5] = small, np.inf
+    else:
+        left[5, 1], right[1] = np.inf, small
+    task = test_product.product("MatMul", [left, right], (16, 16), {}, orders=((0, 1),) * 2, constant=" " in where)
+    buffers = {"x0": left, "x1": right, "y": np.full((16, 16), 7, np.float32)}
+    for argument in way(by(AMX_PARTS), task, target).arguments:
+        if argument.packing is not None:
+            buffers[argument.name] = argument.packing.pack(buffers[argument.name])
+    run_kernel(by(AMX_PARTS), task, buffers, workers=1)
+    found = buffers["y"].T if where == "rows" else buffers["y"]
+    np.testing.assert_array_equal(found[5], np.copysign(np.inf, small))
+    assert np.isfinite(np.delete(found, 5, axis=0)).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [64, 1024, 8192])
 def test_the_error_of_floats_in_parts_is_bounded(run_kernel: Any, target: Target, depth: int) -> None:

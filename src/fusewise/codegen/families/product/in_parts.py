@@ -43,7 +43,8 @@ def is_in_parts(instruction: Instruction) -> bool:
 
 
 def split(f: Function, x: Value) -> tuple[Value, Value]:
-    """Both parts of floats of a usual magnitude, as bits."""
+    """Both parts of floats of a usual magnitude or less, as bits. One that is nearer to 0 than to any bfloat16 has the smallest for
+    its second part: an infinity times it is one."""
 
     def rounded(value: Value) -> Value:
         return f.binary("add", f.convert("bitcast", value, "i32"), splat(f, _HALF, value, "i32"))
@@ -52,7 +53,10 @@ def split(f: Function, x: Value) -> tuple[Value, Value]:
     high = f.convert("bitcast", f.binary("and", upper, splat(f, _UPPER, x, "i32")), "float")
     parts = (upper, rounded(f.fsub(x, high)))
     first, second = (f.convert("trunc", f.binary("lshr", part, splat(f, 16, x, "i32")), "i16") for part in parts)
-    return first, second
+    size = f.binary("and", f.convert("bitcast", x, "i32"), splat(f, _MAGNITUDE, x, "i32"))
+    below = f.binary("sub", size, splat(f, 1, x, "i32"))
+    tiny = f.compare("icmp ult", below, splat(f, _HALF - 1, x, "i32"))
+    return first, f.binary("or", second, f.convert("zext", tiny, "i16"))
 
 
 def magnitude(f: Function, x: Value, most: Value) -> Value:
@@ -75,12 +79,14 @@ def pack_in_parts(matrices: np.ndarray, tile: Tile, depth: int) -> np.ndarray:
     missing = ((0, 0),) * (matrices.ndim - 2) + ((0, depth - matrices.shape[-2]), (0, 0))
     plain = panels(np.pad(matrices.astype(np.float32, copy=False), missing), tile.lanes, tile.vectors)
     bits = plain.view(np.uint32)
-    most = (bits & _MAGNITUDE).max(initial=0)
+    size = bits & _MAGNITUDE
+    most = size.max(initial=0)
     odd = most != 0 and ((most < np.float32(LEAST).view(np.uint32)) or (most > np.float32(MOST).view(np.uint32)))
     if odd:
         return np.append(bits.view(np.int32), np.int32(1))
     upper = (bits + _HALF) & np.uint32(_UPPER)
     lower = (plain - upper.view(np.float32)).view(np.uint32) + _HALF
+    lower |= np.where((size > 0) & (size < _HALF), np.uint32(1 << 16), np.uint32(0))
     form = tile.instruction.matrix
     assert form is not None
     parts = [_in_lanes((part >> 16).astype(np.uint16), tile.instruction, form) for part in (upper, lower)]

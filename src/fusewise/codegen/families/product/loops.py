@@ -269,8 +269,9 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
                 fetch_row(f, product, tile, results, f.add(row, r), parts.reading)
         if tile.instruction.matrix is not None:
             which = chunk, f.add(f.mul(p, e.tiles), t)
-            add = _tile_adder(e, row, origin, strip, None if odd is None else (initial, *odd))
-            _in_memory(e, results, row, sums, which, add)
+            from_zero = e.chunks == 1 and all(value == f.constant(0, tile.kind) for value in initial)
+            add = _tile_adder(e, row, origin, strip, from_zero, None if odd is None else (initial, *odd))
+            _in_memory(e, results, row, [] if from_zero else sums, which, add)
             return
         if parts.taps is not None:
             sums = parts.taps(tile, row, origin, strip, sums, ahead)
@@ -326,17 +327,22 @@ def _in_memory(
 
 
 def _tile_adder(
-    e: _Emission, row: Int, left: Left, panel: Panel, odd: tuple[Sequence[Value], Value, Value] | None
+    e: _Emission,
+    row: Int,
+    left: Left,
+    panel: Panel,
+    from_zero: bool,
+    odd: tuple[Sequence[Value], Value, Value] | None,
 ) -> Callable[[Value], None]:
-    """What adds to the sums of a tile, which lie in memory: its instruction, and where operands are `odd` what is done otherwise,
-    from what sums begin with on."""
+    """What adds to the sums of a tile, which lie in memory unless they begin `from_zero`: its instruction, and where operands are
+    `odd` what is done otherwise, from what sums begin with on."""
     f, tile, product, otherwise = e.f, e.tile, e.product, e.parts.otherwise
     (axis,) = merged(product.rows)
     first = f.at(left.pointer, f.add(left.offset, f.mul(row, axis.stride)), memory_type(product.dtype))
     rows, columns = (first, axis.stride), (panel.columns[0], panel.pitch)
 
     def by_unit(sums: Value) -> None:
-        accumulate_tiles(f, tile, sums, rows, columns, left.levels)
+        accumulate_tiles(f, tile, sums, rows, columns, left.levels, from_zero)
 
     if odd is None or otherwise is None:
         return by_unit
