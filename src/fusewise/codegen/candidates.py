@@ -20,6 +20,7 @@ from fusewise.codegen.families.generic.transposed_copy import TURNED
 from fusewise.codegen.families.normalization.pixels import CHANNEL_NORM
 from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
 from fusewise.codegen.families.pool import POOL
+from fusewise.codegen.families.product.byte_tiles import BYTE_TILES
 from fusewise.codegen.families.product.integer import BYTE_PRODUCT, INTEGER_PRODUCT
 from fusewise.codegen.families.product.matrix import PAIRS, PRODUCT
 from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
@@ -42,7 +43,7 @@ CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV
 PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, PAIRS, STRASSEN, PRODUCT)
 """None accepts other types than floats, or computed operands: those tasks run from the operator's definition."""
 
-MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_PRODUCT, INTEGER_PRODUCT)
+MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_TILES, BYTE_PRODUCT, INTEGER_PRODUCT)
 
 KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
     {

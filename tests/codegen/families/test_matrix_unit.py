@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen.families import test_product
-from tests.codegen.ways import refusal, way
+from tests.codegen.ways import refusal, text_of, way
 
 from fusewise.codegen.choose import alternatives
 from fusewise.codegen.families.product.matrix import MatrixSchedule
@@ -23,6 +24,7 @@ from fusewise.codegen.nest.instruction import Instruction, MatrixForm, MatrixUni
 from fusewise.codegen.target import TARGETS, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from fusewise.lower.task import Task
+from fusewise.runtime.jit import compile_assembly
 
 FEW = settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -181,7 +183,7 @@ ODD = st.sampled_from((np.inf, -np.inf, np.nan, 3.4e38, -3.39e38, 1e30, 1e-30, 1
 
 @pytest.mark.parametrize("instruction", [PARTS, AMX_PARTS], ids=repr)
 @settings(FEW, max_examples=8)
-@given(odd=st.tuples(*[st.lists(ODD, max_size=2)] * 2), constant=st.booleans(), data=st.data())
+@given(odd=st.tuples(*[st.lists(ODD, max_size=3)] * 2), constant=st.booleans(), data=st.data())
 def test_floats_in_parts_are_what_floats_are(
     run_kernel: Any,
     target: Target,
@@ -301,3 +303,22 @@ def test_the_unit_is_chosen_where_it_is_faster(shape: tuple[int, int, int], dtyp
     assert next(iter(alternatives(task, _with_unit()))).kernel.name == first
     if dtype == FLOAT32:
         assert next(iter(alternatives(replace(task, exact=True), _with_unit()))).kernel.name == "product"
+
+
+@pytest.mark.parametrize(("dtype", "products"), [(FLOAT32, 3), (BFLOAT16, 1)], ids=str)
+def test_what_a_unit_is_told(dtype: DType, products: int) -> None:
+    """Of a machine that has one: of four sums, each operand is loaded once for each part, and nothing else moves tiles."""
+    arrays = [np.zeros(shape, dtype.numpy) for shape in ((64, 768), (768, 64))]
+    task = test_product.product("MatMul", arrays, (64, 64), {}, orders=((0, 1),) * 2, constant=True, dtype=dtype)
+    machine = _with_unit()
+    one = next(iter(alternatives(task, machine)))
+    assert (one.schedule.product.tile.rows, one.schedule.product.tile.vectors) == (32, 2)
+    text = compile_assembly(text_of(one, machine.instructions, "kernel"), machine, one.level)
+    told = Counter(line.split()[0] for line in text.splitlines() if line.strip())
+    parts = one.schedule.product.tile.instruction.steps // 16
+    assert (
+        told["tdpbf16ps"] == 4 * products
+        and told["tileloadd"] == 4 * parts
+        and told["tilezero"] == told["tilestored"] == 4
+    )
+    assert told["ldtilecfg"] == told["tilerelease"] == 1

@@ -17,8 +17,9 @@ from tests.machines import compiled
 from fusewise import api
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.candidates import MATMUL_INTEGER
+from fusewise.codegen.families.product.byte_tiles import byte_tile_product
 from fusewise.codegen.families.product.integer import LEAST_ROWS
-from fusewise.codegen.instructions.table import for_bytes
+from fusewise.codegen.instructions.table import AMX_INT8, for_bytes
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
@@ -145,19 +146,25 @@ def test_few_rows_are_no_reason_to_copy_a_matrix(target: Target) -> None:
         assert kernels == {"any-nest" if rows < LEAST_ROWS else "integer-product"}
 
 
-@pytest.mark.parametrize("kernel", MATMUL_INTEGER, ids=lambda kernel: kernel.name)
+TILES = replace(byte_tile_product("tiles", AMX_INT8), declines=lambda m, task, target: None)
+"""By the unit of another machine, which is emulated, whatever it costs."""
+
+
+@pytest.mark.parametrize("kernel", [*MATMUL_INTEGER[1:], TILES], ids=lambda kernel: kernel.name)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], data: st.DataObject) -> None:
     """Added to numbers that lie where the sums may be put, by several workers and piece by piece."""
     draw = data.draw
     rows, depth, columns = draw(st.integers(LEAST_ROWS, 40)), draw(st.integers(1, 20)), draw(st.integers(4, 50))
+    if kernel is TILES:
+        rows, depth = rows + AMX_INT8[0].rows, depth * draw(st.sampled_from((1, 16)))
     lead = draw(st.sampled_from(((), (2,), (3, 2))))
-    stacks = kernel.name == "integer-product" and draw(st.booleans())
+    stacks = kernel.name != "byte-product" and draw(st.booleans())
     a = numbers(draw, draw(_KIND), (*lead, rows, depth))
-    b = numbers(draw, np.int8, (*(lead if stacks else ()), depth, columns))
+    b = numbers(draw, draw(_KIND) if kernel is TILES else np.int8, (*(lead if stacks else ()), depth, columns))
     a_zero = numbers(draw, a.dtype.type, ())
-    constant = kernel.name == "byte-product" or draw(st.booleans())
+    constant = kernel.name != "integer-product" or draw(st.booleans())
     arrays = {"a": a, "b": b, "az": a_zero}
     added = np.random.default_rng(0).integers(-99, 99, (*lead, rows, columns)).astype(np.int32)
     task = added_product(arrays, added.shape, constant)

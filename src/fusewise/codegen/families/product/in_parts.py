@@ -9,6 +9,8 @@ The unit takes subnormal numbers for zeros and gives none. So it multiplies rows
 within `LEAST` and `MOST`, or 0: parts and their products are then normal numbers, and sums finite. Another row or right operand
 (of an infinity or NaN, too) is odd: it is kept as plain floats, which take the same room, and that is noted with it. Its products
 are added up in float32. Each row is judged by itself, and right operands as a whole, so that results do not depend on the tiles.
+All rows are odd that meet an odd right operand. Where odd rows may meet numbers below `TINY`, of which parts keep too little, a
+constant right operand is there as plain floats, too, behind its note; another one is then odd.
 """
 
 from __future__ import annotations
@@ -26,13 +28,33 @@ from fusewise.codegen.packing import panels
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
-__all__ = ["NOTE_BYTES", "FloatSums", "is_in_parts", "is_odd", "magnitude", "pack_in_parts", "split"]
+__all__ = [
+    "COPY_LANES",
+    "IS_ODD",
+    "NOTE_BYTES",
+    "FloatSums",
+    "is_in_parts",
+    "is_odd",
+    "magnitude",
+    "pack_in_parts",
+    "split",
+    "without_tiny",
+]
 
 LEAST, MOST = 2.0**-50, 2.0**50
 """Between them a product of parts is above 2^-124, and 2^26 products add up to less than the largest float."""
 
+TINY = 2.0**-110
+"""Smaller parts have less than 16 bits: bfloat16 ends at 2^-133."""
+
 NOTE_BYTES = 4
-"""Of what is noted of a right operand, or a row: an int32, 0 where it is in parts."""
+"""Of what is noted of a right operand, or a row: an int32, 0 where it is in parts, `IS_ODD`, or `HAS_COPY` where the same number is
+there as a float, too."""
+
+IS_ODD, HAS_COPY = 1, 2
+
+COPY_LANES = 16
+"""From the note to the copy, for it to begin with a cache line where panels do."""
 
 _HALF, _UPPER, _MAGNITUDE = 0x8000, 0xFFFF0000, 0x7FFFFFFF
 
@@ -43,8 +65,7 @@ def is_in_parts(instruction: Instruction) -> bool:
 
 
 def split(f: Function, x: Value) -> tuple[Value, Value]:
-    """Both parts of floats of a usual magnitude or less, as bits. One that is nearer to 0 than to any bfloat16 has the smallest for
-    its second part: an infinity times it is one."""
+    """Both parts of floats of a usual magnitude, as bits."""
 
     def rounded(value: Value) -> Value:
         return f.binary("add", f.convert("bitcast", value, "i32"), splat(f, _HALF, value, "i32"))
@@ -53,44 +74,55 @@ def split(f: Function, x: Value) -> tuple[Value, Value]:
     high = f.convert("bitcast", f.binary("and", upper, splat(f, _UPPER, x, "i32")), "float")
     parts = (upper, rounded(f.fsub(x, high)))
     first, second = (f.convert("trunc", f.binary("lshr", part, splat(f, 16, x, "i32")), "i16") for part in parts)
-    size = f.binary("and", f.convert("bitcast", x, "i32"), splat(f, _MAGNITUDE, x, "i32"))
-    below = f.binary("sub", size, splat(f, 1, x, "i32"))
-    tiny = f.compare("icmp ult", below, splat(f, _HALF - 1, x, "i32"))
-    return first, f.binary("or", second, f.convert("zext", tiny, "i16"))
+    return first, second
 
 
-def magnitude(f: Function, x: Value, most: Value) -> Value:
-    """The largest magnitudes so far, as bits of floats, of which infinities and NaN are the largest."""
-    bits = f.binary("and", f.convert("bitcast", x, "i32"), splat(f, _MAGNITUDE, x, "i32"))
-    return f.intrinsic("umax", bits, most)
+def magnitude(f: Function, x: Value) -> Value:
+    """As bits of floats, of which infinities and NaN are the largest."""
+    return f.binary("and", f.convert("bitcast", x, "i32"), splat(f, _MAGNITUDE, x, "i32"))
+
+
+def without_tiny(f: Function, bits: Value) -> Value:
+    """Magnitudes, those of numbers below `TINY` that are not 0 as what is odd."""
+    tiny = f.compare(
+        "icmp ult", f.binary("sub", bits, splat(f, 1, bits, "i32")), splat(f, _bits(TINY) - 1, bits, "i32")
+    )
+    return f.select(tiny, splat(f, _MAGNITUDE, bits, "i32"), bits)
 
 
 def is_odd(f: Function, most: Value) -> Value:
     """As int32, whether the largest of these magnitudes is beyond what is multiplied in parts."""
     largest = f.intrinsic("vector.reduce.umax", most, result="i32") if most.lanes > 1 else most
-    least, beyond = (int(np.float32(end).view(np.int32)) for end in (LEAST, MOST))
+    least, beyond = _bits(LEAST), _bits(MOST)
     above = f.compare("icmp ugt", f.binary("sub", largest, f.constant(least, "i32")), f.constant(beyond - least, "i32"))
     some = f.compare("icmp ne", largest, f.constant(0, "i32"))
     return f.convert("zext", f.binary("and", above, some), "i32")
 
 
 def pack_in_parts(matrices: np.ndarray, tile: Tile, depth: int) -> np.ndarray:
-    """Constants [..., steps, columns] in panels of so many stored lanes, and behind all of them the note of them; as int32."""
+    """Constants [..., steps, columns] as int32: panels of so many stored lanes, a note, and a copy of all if there is one."""
     missing = ((0, 0),) * (matrices.ndim - 2) + ((0, depth - matrices.shape[-2]), (0, 0))
     plain = panels(np.pad(matrices.astype(np.float32, copy=False), missing), tile.lanes, tile.vectors)
     bits = plain.view(np.uint32)
-    size = bits & _MAGNITUDE
-    most = size.max(initial=0)
-    odd = most != 0 and ((most < np.float32(LEAST).view(np.uint32)) or (most > np.float32(MOST).view(np.uint32)))
-    if odd:
-        return np.append(bits.view(np.int32), np.int32(1))
+    sizes = bits & _MAGNITUDE
+    most = sizes.max(initial=0)
+    if most != 0 and not _bits(LEAST) <= most <= _bits(MOST):
+        return np.append(bits.view(np.int32), np.int32(IS_ODD))
     upper = (bits + _HALF) & np.uint32(_UPPER)
     lower = (plain - upper.view(np.float32)).view(np.uint32) + _HALF
-    lower |= np.where((size > 0) & (size < _HALF), np.uint32(1 << 16), np.uint32(0))
     form = tile.instruction.matrix
     assert form is not None
     parts = [_in_lanes((part >> 16).astype(np.uint16), tile.instruction, form) for part in (upper, lower)]
-    return np.append(np.stack(parts, -3), np.int32(0))
+    stored = np.stack(parts, -3).reshape(-1)
+    if not ((sizes != 0) & (sizes < _bits(TINY))).any():
+        return np.append(stored, np.int32(0))
+    note = np.zeros(COPY_LANES, np.int32)
+    note[0] = HAS_COPY
+    return np.concatenate([stored, note, bits.view(np.int32).reshape(-1)])
+
+
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.int32))
 
 
 def _in_lanes(part: np.ndarray, instruction: Instruction, form: MatrixForm) -> np.ndarray:
@@ -101,11 +133,14 @@ def _in_lanes(part: np.ndarray, instruction: Instruction, form: MatrixForm) -> n
 
 @record(frozen=True)
 class FloatSums:
-    """What sums up in float32 over so many stored lanes, in a function under construction."""
+    """What sums up in float32 over so many stored lanes, in a function under construction. At `note` is that of the right operand,
+    so many lanes behind whose panels there may be a copy of each."""
 
     f: Function
     instructions: InstructionSet
     depth: int
+    note: Value
+    behind: int
 
     def add(
         self,
@@ -119,6 +154,9 @@ class FloatSums:
         """Make sums in memory of `start` and the products of rows that are odd, or of all where the `right` operand is."""
         f, depth = self.f, self.depth
         whole = f.compare("icmp ne", right, f.constant(0, "i32"))
+        twice = f.compare("icmp eq", f.load("i32", self.note), f.constant(HAS_COPY, "i32"))
+        first, pitch = f.select(twice, f.at(columns[0], self.behind, "i32"), columns[0]), columns[1]
+        floats = f.binary("or", whole, twice)
 
         def one_row(r: Value, _: Sequence[Value]) -> None:
             row = f.at(rows[0], f.mul(r, rows[1]), "i32")
@@ -128,7 +166,7 @@ class FloatSums:
                 x = f.splat(_left(f, tile.instruction, row, k, odd), tile.lanes)
                 found = []
                 for v, total in enumerate(totals):
-                    y = _right(f, tile, f.at(columns[0], v * tile.lanes, "i32"), columns[1], k, whole)
+                    y = _right(f, tile, f.at(first, v * tile.lanes, "i32"), pitch, k, floats)
                     found.append(multiply_add(f, self.instructions, x, y, total))
                 return found
 

@@ -44,14 +44,15 @@ from fusewise.lower.task import Anchor, Operand, RefusalReason, Task
 from fusewise.ops.contract import matmul_indices
 from fusewise.ops.expr import Expr, cast, index, walk
 
-__all__ = ["BYTE_PRODUCT", "INTEGER_PRODUCT"]
+__all__ = ["BYTE_PRODUCT", "INTEGER_PRODUCT", "constant_around_zero", "dense", "integer_anchor"]
 
 LEAST_ROWS = 5
 """Rows from which on a right operand is copied: of what the definition reads for each row, a byte, a copy reads one, writes two and
 reads them again."""
 
 
-def _anchor(task: Task) -> Anchor | RefusalReason:
+def integer_anchor(task: Task) -> Anchor | RefusalReason:
+    """The product of integers at the anchor, or why it is none."""
     anchor = task.anchor
     if anchor is None or anchor.op != "MatMulInteger":
         return RefusalReason("no MatMulInteger at the anchor")
@@ -61,7 +62,7 @@ def _anchor(task: Task) -> Anchor | RefusalReason:
     return RefusalReason("nothing to add up") if 0 in left.dims else anchor
 
 
-def _constant(task: Task, anchor: Anchor) -> OperandView | RefusalReason:
+def constant_around_zero(task: Task, anchor: Anchor) -> OperandView | RefusalReason:
     """The right operand as a constant around zero, or why it is none."""
     right = view_of(task, 1)
     if isinstance(right, RefusalReason):
@@ -79,7 +80,7 @@ def _loaded(element: Expr | None) -> Iterable[str]:
     return () if element is None else (str(e.value) for e in walk(element) if e.op == "load")
 
 
-def _dense(kind: TensorType | None) -> OperandView:
+def dense(kind: TensorType | None) -> OperandView:
     """Stands for an operand that is copied."""
     assert kind is not None
     strides = tuple(int(np.prod(kind.dims[k + 1 :])) for k in range(kind.rank))
@@ -90,7 +91,7 @@ def _copied(
     task: Task, anchor: Anchor, right: OperandView, instruction: Instruction, computed: ComputedOperands
 ) -> MatrixProduct | RefusalReason:
     """The product with rows of the left operand one behind the other, in lanes."""
-    m = matmul_of(task, _dense(anchor.inputs[0]), right)
+    m = matmul_of(task, dense(anchor.inputs[0]), right)
     depth = -(-computed.depth // instruction.terms)
     rows: list[RowAxis] = []
     step = depth
@@ -111,7 +112,7 @@ def _names(element: Expr | None) -> set[str]:
 
 def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
     """The product of numbers less their zero points, as the operator's definition takes them."""
-    anchor = _anchor(task)
+    anchor = integer_anchor(task)
     if isinstance(anchor, RefusalReason):
         return anchor
     sums = element_of_anchor(anchor, tuple(index(f"i{k}") for k in range(anchor.output.rank)))
@@ -119,18 +120,18 @@ def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -
         return RefusalReason("no sum of products")
     ((_, depth),) = sums.value[1]
     left, right = (cast(factor, INT16) for factor in sums.args[0].args)
-    packed = _constant(task, anchor)
-    view = _dense(anchor.inputs[1]) if isinstance(packed, RefusalReason) else packed
+    packed = constant_around_zero(task, anchor)
+    view = dense(anchor.inputs[1]) if isinstance(packed, RefusalReason) else packed
     return _copied(task, anchor, view, instruction, ComputedOperands(left, right, depth))
 
 
 def _bytes(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
-    instruction, anchor = for_bytes(instructions), _anchor(task)
+    instruction, anchor = for_bytes(instructions), integer_anchor(task)
     if instruction is None:
         return RefusalReason("the machine has no products of unsigned and signed bytes")
     if isinstance(anchor, RefusalReason):
         return anchor
-    right, (data, weights) = _constant(task, anchor), anchor.inputs[:2]
+    right, (data, weights) = constant_around_zero(task, anchor), anchor.inputs[:2]
     if isinstance(right, RefusalReason):
         return right
     assert data is not None and weights is not None

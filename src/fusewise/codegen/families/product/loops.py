@@ -348,13 +348,10 @@ def _tile_adder(
         return by_unit
     start, some, right = odd
 
-    def rarely(sums: Value) -> None:
-        f.when(f.compare("icmp eq", right, f.constant(0, "i32")), lambda: by_unit(sums))
-        otherwise.add(tile, sums, start, rows, columns, right)
-
     def add(sums: Value) -> None:
+        f.when(f.compare("icmp eq", right, f.constant(0, "i32")), lambda: by_unit(sums))
         either = f.compare("icmp ne", f.binary("or", some, right), f.constant(0, "i32"))
-        f.when(either, lambda: rarely(sums), lambda: by_unit(sums), rarely=True)
+        f.when(either, lambda: otherwise.add(tile, sums, start, rows, columns, right), rarely=True)
 
     return add
 

@@ -52,6 +52,7 @@ __all__ = [
     "PRODUCT",
     "MatrixSchedule",
     "arguments_by",
+    "note_of",
     "packing",
     "product_by",
     "write_by",
@@ -188,6 +189,14 @@ def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
     return panels_of(m.matrices, (outer, depth, columns), tile.lanes, tile.vectors, (m.alpha,), multiple)
 
 
+def note_of(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule) -> tuple[Value, int]:
+    """Where it is noted what kind of numbers a right operand in parts has, and after how many stored lanes."""
+    repacked, tile = schedule.right == "repacked", schedule.product.tile
+    where = o.scratch() if repacked else o.pointers[m.right.operand.name]
+    lanes = repacked_elements(m.product, tile) * (1 if repacked else m.product.repeats)
+    return o.f.at(where, lanes, "i32"), lanes
+
+
 Adapt = Callable[[OpenFunction, MatrixProduct, MatrixSchedule, Parts], Parts]
 """`adapt(function, m, schedule, parts)` may replace what the loops do, such as the reduction."""
 
@@ -201,11 +210,14 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
     count = min(tile.lanes, product.columns)
     in_group = -(-product.columns // tile.width)
     extents = [extent for _, extent in product.outer]
-    copy = None
+    copy: LaneCopy | TileCopy | None = None
     if scratch is not None and tag is not None and m.computed is not None:
         rows_at = f.at(scratch, _repacked_bytes(m, tile) if repacks else 0, "i8")
-        of = LaneCopy if product.instruction.matrix is None else TileCopy
-        copy = of(elements, product, m.computed, rows_at, share.tag(f, f.at(tag, 1, "i64")))
+        rows_tag = share.tag(f, f.at(tag, 1, "i64"))
+        if product.instruction.matrix is None:
+            copy = LaneCopy(elements, product, m.computed, rows_at, rows_tag)
+        else:
+            copy = TileCopy(elements, product, m.computed, rows_at, rows_tag, note_of(o, m, schedule)[0])
 
     def right_offset(outer: Sequence[Int]) -> Int:
         offset: Int = m.right.offset

@@ -13,16 +13,16 @@ from functools import partial
 
 import numpy as np
 
-from fusewise.codegen.families.product.in_parts import FloatSums, is_in_parts, pack_in_parts
+from fusewise.codegen.families.product.in_parts import COPY_LANES, IS_ODD, FloatSums, is_in_parts, pack_in_parts
 from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
 from fusewise.codegen.families.product.loops import Otherwise, Parts
-from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, arguments_by, write_by
+from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, arguments_by, note_of, write_by
 from fusewise.codegen.families.product.places import Left
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, RowAxis, cycles_of, merged, tiles_for
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
 from fusewise.codegen.families.product.tile_copy import pitch_of, stored_lanes
 from fusewise.codegen.families.product.tiles import too_few_rows, widths
-from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_PARTS, DPBF16
+from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_PARTS, DPBF16, PMADDWD, for_bytes
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.llvm.plain import anchor_call, read_operand
@@ -31,13 +31,13 @@ from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Anchor, RefusalReason, Task
 from fusewise.ops.contract import matmul_indices
 from fusewise.ops.expr import Expr, index
 
-__all__ = ["TILE_PRODUCTS", "tile_product"]
+__all__ = ["TILE_PRODUCTS", "copied", "is_in_place", "lane_panels", "tile_product", "tiles_decline"]
 
 COPY_CYCLES = 6.0
 """Cycles that copying a vector of an operand takes about: a load, the parts, and their stores."""
@@ -65,10 +65,10 @@ def _understood(instruction: Instruction, task: Task, instructions: InstructionS
     if few is not None:
         return few
     found = in_lanes(m, instruction)
-    return found if _is_in_place(found) else _copied(m, task, instruction)
+    return found if is_in_place(found) else copied(m, task, instruction)
 
 
-def _is_in_place(m: MatrixProduct | RefusalReason) -> bool:
+def is_in_place(m: MatrixProduct | RefusalReason) -> bool:
     """Does the left operand lie in whole steps of the instruction, its rows at equal distances and not all in one set?"""
     if isinstance(m, RefusalReason) or is_in_parts(m.product.instruction):
         return False
@@ -77,7 +77,7 @@ def _is_in_place(m: MatrixProduct | RefusalReason) -> bool:
     return len(axes) == 1 and m.product.depth % instruction.steps == 0 and spread != 0
 
 
-def _copied(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixProduct:
+def copied(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixProduct:
     """The product of rows that are copied, and of columns that are packed or copied."""
     anchor = task.anchored
     left, right = _indices(anchor)
@@ -99,12 +99,19 @@ def _copied(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixPro
 def _indices(anchor: Anchor) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """Where each operand has the factors of a result."""
     at = tuple(index(f"i{k}") for k in range(anchor.output.rank))
-    if anchor.op == "MatMul":
+    if anchor.op != "Gemm":
         left, right, _ = matmul_indices(anchor_call(anchor), at)
         return left, right
     (line, column), k = at, index(STEP)
     left = (k, line) if anchor.attribute("transA", 0) else (line, k)
     return left, (column, k) if anchor.attribute("transB", 0) else (k, column)
+
+
+def lane_panels(matrices: np.ndarray, tile: Tile, depth: int) -> np.ndarray:
+    """Constants [..., steps, columns] in panels of so many lanes, as they are."""
+    lanes = tile.instruction.pack(matrices.astype(tile.instruction.right.numpy, copy=False), -2)
+    missing = ((0, 0),) * (lanes.ndim - 2) + ((0, depth - lanes.shape[-2]), (0, 0))
+    return panels(np.pad(lanes, missing), tile.lanes, tile.vectors)
 
 
 def _packing(m: MatrixProduct, tile: Tile) -> Packing:
@@ -114,9 +121,7 @@ def _packing(m: MatrixProduct, tile: Tile) -> Packing:
     def arrange(matrices: np.ndarray) -> np.ndarray:
         if is_in_parts(instruction):
             return pack_in_parts(matrices * np.float32(m.alpha), tile, depth)
-        lanes = instruction.pack(matrices.astype(instruction.right.numpy, copy=False), -2)
-        missing = ((0, 0),) * (lanes.ndim - 2) + ((0, depth - lanes.shape[-2]), (0, 0))
-        return panels(np.pad(lanes, missing), tile.lanes, tile.vectors)
+        return lane_panels(matrices, tile, depth)
 
     of = f"{instruction!r} alpha {m.alpha!r} to {depth} lanes"
     return packed(m.matrices, f"tiles of {of} in panels {tile.vectors}x{tile.lanes}", arrange)
@@ -124,21 +129,30 @@ def _packing(m: MatrixProduct, tile: Tile) -> Packing:
 
 def _parts(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: Parts) -> Parts:
     """The loops, with another way for what cannot be multiplied in parts."""
-    product, tile, f = m.product, schedule.product.tile, o.f
+    product, f = m.product, o.f
     if not is_in_parts(product.instruction):
         return parts
-    repacked, in_group = schedule.right == "repacked", -(-product.columns // tile.width)
-    where = o.scratch() if repacked else o.pointers[m.right.operand.name]
-    panels = in_group * (1 if repacked else product.repeats)
+    note, lanes = note_of(o, m, schedule)
 
     def odd(left: Left, outer: Sequence[Int]) -> tuple[Value, Value]:
-        note = f.at(where, panels * product.depth * tile.width, "i32")
-        return f.load("i32", f.at(left.pointer, product.depth + 1, "i32")), f.load("i32", note)
+        right = f.binary("and", f.load("i32", note), f.constant(IS_ODD, "i32"))
+        return f.load("i32", f.at(left.pointer, product.depth + 1, "i32")), right
 
-    return replace(parts, otherwise=Otherwise(odd, FloatSums(f, o.instructions, product.depth).add))
+    sums = FloatSums(f, o.instructions, product.depth, note, lanes + COPY_LANES)
+    return replace(parts, otherwise=Otherwise(odd, sums.add))
 
 
-def _declines(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
+def _at_once(instruction: Instruction, target: Target) -> float:
+    """Products that a core begins in a cycle by the fastest other way."""
+    each = target.lanes * target.multiplies(target.vector_bits)
+    if instruction.left == FLOAT32:
+        return each / STRASSEN_SHARE
+    if instruction.is_exact:
+        return each * (for_bytes(target) or PMADDWD).terms
+    return each * (DPBF16.terms if instruction.left == BFLOAT16 and DPBF16.is_native(target) else 1)
+
+
+def tiles_decline(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
     """Is it slower than multiply-adds, with all that is copied for it?"""
     product, instruction = m.product, m.product.instruction
     tile = tiles_for(product, instruction.room(target), widths(target, product.columns, instruction))[0]
@@ -147,11 +161,7 @@ def _declines(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | N
     if not m.right.operand.constant:
         copied += product.columns * target.workers
     copies = product.repeats * copied * depth / target.lanes * COPY_CYCLES
-    at_once = target.lanes * target.multiplies(target.vector_bits)
-    pairs = instruction.left != FLOAT32 and DPBF16.is_native(target)
-    others = product.repeats * product.height * product.columns * depth / at_once / (2 if pairs else 1)
-    if instruction.left == FLOAT32:
-        others *= STRASSEN_SHARE
+    others = product.repeats * product.height * product.columns * depth / _at_once(instruction, target)
     if cycles_of(product, target, tile) + copies < others:
         return None
     return RefusalReason("copies take longer than the products save")
@@ -166,11 +176,11 @@ def tile_product(name: str, instruction: Instruction) -> Kernel[MatrixProduct, M
         understand=partial(_understood, instruction),
         arguments=arguments,
         build=written(arguments, partial(write_by, _parts), overwrites=True),
-        declines=_declines,
+        declines=tiles_decline,
     )
 
 
-def _where_native(name: str, instruction: Instruction) -> Kernel[MatrixProduct, MatrixSchedule]:
+def _by_unit(name: str, instruction: Instruction) -> Kernel[MatrixProduct, MatrixSchedule]:
     """The same on machines that have the instruction."""
     kernel = tile_product(name, instruction)
 
@@ -183,8 +193,8 @@ def _where_native(name: str, instruction: Instruction) -> Kernel[MatrixProduct, 
 
 
 TILE_PRODUCTS = (
-    _where_native("bfloat16-tiles", AMX_BF16),
-    _where_native("float16-tiles", AMX_FP16),
-    _where_native("float32-in-parts", AMX_PARTS),
+    _by_unit("bfloat16-tiles", AMX_BF16),
+    _by_unit("float16-tiles", AMX_FP16),
+    _by_unit("float32-in-parts", AMX_PARTS),
 )
 """By the unit of the machine, each of another type."""

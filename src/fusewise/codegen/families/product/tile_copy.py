@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.families.product.in_parts import is_in_parts, is_odd, magnitude, split
+from fusewise.codegen.families.product.in_parts import IS_ODD, is_in_parts, is_odd, magnitude, split, without_tiny
 from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
 from fusewise.codegen.families.product.places import Left, column_at, flat_index, unravel
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product
@@ -48,13 +48,14 @@ def pitch_of(lanes: int, instruction: Instruction) -> int:
 @record(frozen=True)
 class TileCopy:
     """Copying for a matrix unit in a function under construction. Rows of the left operand are kept at `kept`, those that `tag`
-    says (`share.prepared`)."""
+    says (`share.prepared`); at `note` is what is noted of the right one, of numbers in parts."""
 
     elements: Elements
     product: Product
     of: ComputedOperands
     kept: Value
     tag: Value
+    note: Value | None = None
 
     @property
     def _f(self) -> Function:
@@ -83,7 +84,7 @@ class TileCopy:
         def in_parts(r: Value, some: tuple[Value, ...]) -> list[Value]:
             at = f.at(self.kept, f.mul(f.sub(r, first), pitch), "i32")
             (most,) = self._row(outer, r, at, "i16", self._in_parts)
-            odd = is_odd(f, most)
+            odd = f.binary("or", is_odd(f, most), self._right_odd())
             f.store(odd, f.at(at, product.depth, "i32"))
             is_not = f.compare("icmp ne", odd, f.constant(0, "i32"))
             f.when(is_not, lambda: _nothing(self._row(outer, r, at, "float", _as_they_are)))
@@ -146,7 +147,7 @@ class TileCopy:
             panels(lambda p, at, most: self._panel(tile, outer, p, at, _as_they_are, most))
             return
         none = f.constant(0, vector("i32", tile.lanes))
-        (most,) = panels(lambda p, at, most: self._panel(tile, outer, p, at, self._in_parts, most), none)
+        (most,) = panels(lambda p, at, most: self._panel(tile, outer, p, at, self._without_tiny, most), none)
         odd = is_odd(f, most)
         f.store(odd, f.at(to, count * size, "i32"))
         is_not = f.compare("icmp ne", odd, f.constant(0, "i32"))
@@ -244,7 +245,18 @@ class TileCopy:
         return value if count is None else f.select(f.mask(present, lanes), value, nothing)
 
     def _in_parts(self, x: Value, most: tuple[Value, ...]) -> tuple[Sequence[Value], tuple[Value, ...]]:
-        return split(self._f, x), (magnitude(self._f, x, most[0]),)
+        f = self._f
+        return split(f, x), (f.intrinsic("umax", magnitude(f, x), most[0]),)
+
+    def _without_tiny(self, x: Value, most: tuple[Value, ...]) -> tuple[Sequence[Value], tuple[Value, ...]]:
+        f = self._f
+        return split(f, x), (f.intrinsic("umax", without_tiny(f, magnitude(f, x)), most[0]),)
+
+    def _right_odd(self) -> Value:
+        """What is noted of the right operand, if anything is."""
+        f = self._f
+        assert self.note is not None, "numbers in parts are noted"
+        return f.binary("and", f.load("i32", self.note), f.constant(IS_ODD, "i32"))
 
     @property
     def _narrow(self) -> str:
