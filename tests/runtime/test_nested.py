@@ -108,6 +108,20 @@ def test_code_that_is_slower_than_nodes_is_dropped(at_once: list[Any], monkeypat
     assert not any(free.codes for free in graph._free.values())
 
 
+def test_code_for_certain_sizes_that_is_slower_is_dropped(
+    fixed_at_once: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nested, "_TRIAL", 5)
+    graph = made(shifted())
+    x = np.arange(60, dtype=np.float32).reshape(20, 3)
+    kept = []
+    for _ in range(10):
+        (y,) = graph.run([x, *bounds(2, 17)])
+        np.testing.assert_array_equal(y, 2 * x[2:17])
+        kept.append(len(graph.codes))
+    assert (max(kept), kept[-1], len(fixed_at_once)) == (1, 0, 1)
+
+
 def test_bounds_that_count_from_the_end(at_once: list[Any]) -> None:
     graph = made(shifted())
     for rows, start, end in ((4, -3, -1), (9, -3, -1), (2, -3, -1), (30, -3, -1)):

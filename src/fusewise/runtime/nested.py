@@ -65,10 +65,26 @@ Ranks = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, ...], ...], tuple[by
 class _Runs:
     """What is known of runs: how many there were, what they have cost by nodes, and whether code for them was made or tried."""
 
-    __slots__ = ("is_tried", "runs", "seconds")
+    __slots__ = ("first", "is_tried", "runs", "seconds")
 
     def __init__(self) -> None:
-        self.seconds, self.runs, self.is_tried = 0.0, 0, False
+        self.is_tried = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew with counting."""
+        self.seconds, self.first, self.runs = 0.0, 0.0, 0
+
+    def add(self, seconds: float) -> None:
+        """There was one more."""
+        self.first = self.first if self.runs else seconds
+        self.seconds += seconds
+        self.runs += 1
+
+    @property
+    def each(self) -> float:
+        """What a run has cost, but for the first, which makes more ready, where there were others."""
+        return (self.seconds - self.first) / (self.runs - 1) if self.runs > 1 else self.seconds
 
     @property
     def is_worth_code(self) -> bool:
@@ -112,7 +128,7 @@ class _Case(_Runs):
     def __init__(self, key: Key) -> None:
         super().__init__()
         self.key = key
-        self.native: Native | None = None
+        self.native: _Code | None = None
 
 
 class _Free(_Runs):
@@ -162,7 +178,7 @@ class Nested:
             self._drop(free, code)
         exact = self._cases.get(key)
         if exact is not None and exact.native is not None:
-            return self._exactly(exact, values)
+            return self._exactly(exact, exact.native, values)
         free = self._of_ranks(values)
         found = self._fitted(free, key, values)
         if found is not None:
@@ -174,11 +190,10 @@ class Nested:
             if found is not None:
                 return found
         if isinstance(case, _Case) and case.native is not None:
-            return self._exactly(case, values)
+            return self._exactly(case, case.native, values)
         begin = time.perf_counter()
         found = self._by_nodes(values)
-        case.seconds += time.perf_counter() - begin
-        case.runs += 1
+        case.add(time.perf_counter() - begin)
         return found
 
     def run_rounds(
@@ -191,22 +206,21 @@ class Nested:
         changing = {ports.counter, *(place for place, _ in pairs), *ports.elements}
         if key is None or changing.intersection(self._deciding or ()):
             return None
-        native = self._native_of(key)
-        if native is None and count >= _LEAST_ROUNDS and self._makes_for(count, key, values):
-            native = self._native_of(key)
+        code = self._code_of(key)
+        if code is None and count >= _LEAST_ROUNDS and self._makes_for(count, key, values):
+            code = self._code_of(key)
         begin = time.perf_counter()
-        found = None if native is None else native.run_rounds(values, ports, lines, min(count, self._together))
-        if found is not None:
+        found = None if code is None else code.native.run_rounds(values, ports, lines, min(count, self._together))
+        if code is not None and found is not None:
             self._together = max(2, int(_CALL_SECONDS * found.count / (time.perf_counter() - begin)))
-            if key in self._fitting:
-                self._fitting[key][1].keep()
+            code.keep()
         return found
 
-    def _native_of(self, key: Key) -> Native | None:
+    def _code_of(self, key: Key) -> _Code | None:
         """Code that is known to take these values."""
         known, exact = self._fitting.get(key), self._cases.get(key)
         if known is not None:
-            return known[1].native
+            return known[1]
         return None if exact is None else exact.native
 
     def _makes_for(self, count: int, key: Key, values: Sequence[Any]) -> bool:
@@ -221,7 +235,7 @@ class Nested:
     @property
     def codes(self) -> list[Native]:
         """The code that there is now."""
-        exact = [case.native for case in self._built.values() if case.native is not None]
+        exact = [case.native.native for case in self._built.values() if case.native is not None]
         return [code.native for free in self._free.values() for code in free.codes] + exact
 
     def _by_nodes(self, values: Sequence[Any]) -> list[Any]:
@@ -261,14 +275,15 @@ class Nested:
             if self._chooses(native):
                 return
             if native is not None:
-                case.codes.insert(0, _Code(native, case.seconds / max(1, case.runs)))
-                case.is_tried, case.seconds, case.runs = len(case.codes) == _KEPT, 0.0, 0
+                case.codes.insert(0, _Code(native, case.each))
+                case.is_tried = len(case.codes) == _KEPT
+                case.forget()
             return
         contents = {name: given[name] for name in deciding} if case.key[1] else {}
         native = self._native(lambda: compiled(self._graph, given, contents, self._manner))
         if self._chooses(native):
             return
-        case.native = native
+        case.native = None if native is None else _Code(native, case.each)
         self._built[case.key] = case
         while len(self._built) > _KEPT:
             _, last = self._built.popitem(last=False)
@@ -346,12 +361,15 @@ class Nested:
 
     # --- certain sizes --------------------------------------------------------------------------------------------------
 
-    def _exactly(self, case: _Case, values: Sequence[Any]) -> list[Any]:
-        """The outputs by the code of a case."""
-        assert case.native is not None
+    def _exactly(self, case: _Case, code: _Code, values: Sequence[Any]) -> list[Any]:
+        """The outputs by the code of a case, and by nodes from when it has turned out to be slower."""
+        if code.is_slow:
+            case.native = None
+            del self._built[case.key]
+            return self._by_nodes(values)
         if len(self._built) > 1:
             self._built.move_to_end(case.key)
-        return case.native(values)
+        return code(values)
 
     def _case(self, key: Key) -> _Case:
         if key[1] and self._contents[key[0]] > _DIFFERENT:
