@@ -2,7 +2,7 @@
 
 By an instruction of several terms, that many neighbouring channels are reduced at a time: it is the convolution with fewer
 channels, each element several, of bfloat16 two. Where they do not lie side by side, or are computed on the way in, they are copied
-so. What it refuses is widened element by element by the general one.
+so. What it refuses is widened by the general one, as it is copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fusewise.codegen.families.convolution.plan import (
     directs_of,
     scheduled,
 )
-from fusewise.codegen.families.convolution.shape import convolution_of
+from fusewise.codegen.families.convolution.shape import convolution_of, nowhere
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
 from fusewise.codegen.families.product.tiles import too_few_rows
 from fusewise.codegen.instructions.table import DPBF16
@@ -42,16 +42,24 @@ from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from fusewise.ir.types import TensorType
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
+from fusewise.ops.expr import cast
 
 __all__ = ["DIRECT", "DIRECT_PAIRS", "arguments_by", "direct_by", "lanes_of_weights", "write_by"]
 
 
 def _direct(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
-    """The convolution as a product."""
-    shape = convolution_of(task)
-    return shape if isinstance(shape, RefusalReason) else directs_of(shape, task, instructions)
+    """The convolution as a product; of narrow floats the one of rows that are copied as float32."""
+    shape = convolution_of(task, (FLOAT32, FLOAT16, BFLOAT16))
+    if isinstance(shape, RefusalReason):
+        return shape
+    if shape.dtype in (FLOAT16, BFLOAT16) and not shape.is_sparse:
+        data = nowhere(TensorType(FLOAT32, shape.data.shape))
+        shape = replace(shape, data=data, computed=cast(task.anchored.element(0), FLOAT32))
+    return directs_of(shape, task, instructions)
 
 
 OfTerms = Callable[[Instruction, Task, InstructionSet], Directs | RefusalReason]
