@@ -81,6 +81,7 @@ CASES = (
     Case("winograd-convolution", "Conv", (32, 32, 5, 5), (32, 32, 3, 3)),
     Case("depthwise-convolution", "Conv", (32, 32, 5, 5), (32, 1, 3, 3), attributes={"group": 32}),
     Case("transposed-convolution", "ConvTranspose", (16, 16, 1, 1), (16, 16, 3, 3)),
+    Case("bfloat16-transposed-convolution", "ConvTranspose", (16, 16, 1, 1), (16, 16, 3, 3), dtype=BFLOAT16),
     Case("integer-convolution", "ConvInteger", (8, 8, 5, 5), (8, 8, 3, 3)),
     Case("byte-convolution", "ConvInteger", (8, 8, 5, 5), (8, 8, 3, 3)),
     Case("integer-product", "MatMulInteger", SQUARE, SQUARE),
