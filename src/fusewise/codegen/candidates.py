@@ -11,6 +11,7 @@ from fusewise.codegen.families.attention.packed import ATTENTION
 from fusewise.codegen.families.convolution.direct import DIRECT, DIRECT_PAIRS
 from fusewise.codegen.families.convolution.integer import INTEGER_CONV, QUAD_CONV
 from fusewise.codegen.families.convolution.scaled import SCALED
+from fusewise.codegen.families.convolution.tiled import TILE_CONVOLUTIONS
 from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.depthwise import DEPTHWISE
 from fusewise.codegen.families.forest import FOREST
@@ -37,7 +38,15 @@ from fusewise.lower.task import Task
 
 __all__ = ["CONV", "CONV_INTEGER", "KERNELS", "MATMUL_INTEGER", "PLAIN_KERNELS", "PRODUCTS", "candidates"]
 
-CONV: tuple[Kernel[Any, Any], ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, STRASSEN_CONV, DIRECT)
+CONV: tuple[Kernel[Any, Any], ...] = (
+    *TILE_CONVOLUTIONS,
+    WINOGRAD,
+    DEPTHWISE,
+    DIRECT_PAIRS,
+    SCALED,
+    STRASSEN_CONV,
+    DIRECT,
+)
 CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)
 
 PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, PAIRS, STRASSEN, PRODUCT)

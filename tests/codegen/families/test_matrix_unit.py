@@ -279,7 +279,8 @@ def test_where_there_is_no_unit_others_do_it(target: Target) -> None:
         assert str(refusal(kernel, task, target)).startswith("the machine has no ")
 
 
-def _with_unit() -> Target:
+def machine_with_unit() -> Target:
+    """A machine with a matrix unit."""
     return replace(TARGETS[0], cpu="sapphirerapids", features="+amx-tile,+amx-bf16,+amx-int8,+avx512bf16")
 
 
@@ -300,9 +301,9 @@ def test_the_unit_is_chosen_where_it_is_faster(shape: tuple[int, int, int], dtyp
     rows, depth, columns = shape
     arrays = [np.zeros(s, dtype.numpy) for s in ((rows, depth), (depth, columns))]
     task = test_product.product("MatMul", arrays, (rows, columns), {}, orders=((0, 1),) * 2, constant=True, dtype=dtype)
-    assert next(iter(alternatives(task, _with_unit()))).kernel.name == first
+    assert next(iter(alternatives(task, machine_with_unit()))).kernel.name == first
     if dtype == FLOAT32:
-        assert next(iter(alternatives(replace(task, exact=True), _with_unit()))).kernel.name == "product"
+        assert next(iter(alternatives(replace(task, exact=True), machine_with_unit()))).kernel.name == "product"
 
 
 @pytest.mark.parametrize(("dtype", "products"), [(FLOAT32, 3), (BFLOAT16, 1)], ids=str)
@@ -310,7 +311,7 @@ def test_what_a_unit_is_told(dtype: DType, products: int) -> None:
     """Of a machine that has one: of four sums, each operand is loaded once for each part, and nothing else moves tiles."""
     arrays = [np.zeros(shape, dtype.numpy) for shape in ((64, 768), (768, 64))]
     task = test_product.product("MatMul", arrays, (64, 64), {}, orders=((0, 1),) * 2, constant=True, dtype=dtype)
-    machine = _with_unit()
+    machine = machine_with_unit()
     one = next(iter(alternatives(task, machine)))
     assert (one.schedule.product.tile.rows, one.schedule.product.tile.vectors) == (32, 2)
     text = compile_assembly(text_of(one, machine.instructions, "kernel"), machine, one.level)

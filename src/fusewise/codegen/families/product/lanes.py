@@ -6,6 +6,7 @@ panels, as `product.repack` does it for floats. A lane that is not full has zero
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -22,20 +23,41 @@ from fusewise.codegen.target import InstructionSet
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
-__all__ = ["ComputedOperands", "LaneCopy", "in_runs"]
+__all__ = ["ComputedOperands", "LaneCopy", "WindowAxis", "in_runs"]
 
 STEP = "k"
 """The index variable of the reduction, in elements."""
 
 
 @record(frozen=True)
+class WindowAxis:
+    """An axis that rows are positions on, by the name `row`: tap t of so many is at row * stride + t * dilation - before of it, by
+    the name `place`, if that is within `extent`."""
+
+    row: str
+    place: str
+    extent: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+
+
+@record(frozen=True)
 class ComputedOperands:
     """Elements of both operands as narrow numbers, in the index variables of the result and `k`, of which there are `depth`; None
-    for a right operand that is always packed."""
+    for a right operand that is always packed. Of rows that are windows, that is for each tap, and the left one is in their places,
+    too; outside it is 0."""
 
     left: Expr
     right: Expr | None
     depth: int
+    window: tuple[WindowAxis, ...] = ()
+
+    @property
+    def taps(self) -> int:
+        """Of a row."""
+        return math.prod(axis.taps for axis in self.window)
 
 
 @record(frozen=True)

@@ -51,6 +51,7 @@ __all__ = [
     "PAIRS",
     "PRODUCT",
     "MatrixSchedule",
+    "Pack",
     "arguments_by",
     "note_of",
     "packing",

@@ -7,7 +7,7 @@ is of the numeric class reassociating: an error of about 2^-16 of each product, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ import numpy as np
 from fusewise.codegen.families.product.in_parts import COPY_LANES, IS_ODD, FloatSums, is_in_parts, pack_in_parts
 from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
 from fusewise.codegen.families.product.loops import Otherwise, Parts
-from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, arguments_by, note_of, write_by
+from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, Pack, arguments_by, note_of, write_by
 from fusewise.codegen.families.product.places import Left
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, RowAxis, cycles_of, merged, tiles_for
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
@@ -37,10 +37,19 @@ from fusewise.lower.task import Anchor, RefusalReason, Task
 from fusewise.ops.contract import matmul_indices
 from fusewise.ops.expr import Expr, index
 
-__all__ = ["TILE_PRODUCTS", "copied", "is_in_place", "lane_panels", "tile_product", "tiles_decline"]
+__all__ = [
+    "TILE_PRODUCTS",
+    "by_unit",
+    "copied",
+    "copied_rows",
+    "is_in_place",
+    "lane_panels",
+    "tile_product",
+    "tiles_decline",
+]
 
-COPY_CYCLES = 6.0
-"""Cycles that copying a vector of an operand takes about: a load, the parts, and their stores."""
+COPY_CYCLES, PLAIN_CYCLES = 6.0, 2.0
+"""Cycles that copying a vector of an operand takes about, in parts and as it is: counted, not measured."""
 
 STRASSEN_SHARE = 7 / 8
 """Of the multiplications, what the fastest other way does of float32."""
@@ -86,14 +95,7 @@ def copied(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixProd
         None if m.right.operand.constant else read_operand(anchor, 1, right),
         m.product.depth,
     )
-    depth = stored_lanes(m.product.depth, instruction)
-    rows: list[RowAxis] = []
-    step = pitch_of(depth, instruction)
-    for axis in reversed(m.product.rows):
-        rows.insert(0, replace(axis, stride=step))
-        step *= axis.extent
-    product = replace(m.product, rows=tuple(rows), depth=depth, dtype=instruction.lane, instruction=instruction)
-    return replace(m, product=product, depth_stride=1, computed=computed)
+    return copied_rows(m, computed, instruction)
 
 
 def _indices(anchor: Anchor) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
@@ -142,6 +144,10 @@ def _parts(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: P
     return replace(parts, otherwise=Otherwise(odd, sums.add))
 
 
+Understand = Callable[[Instruction, Task, InstructionSet], MatrixProduct | RefusalReason]
+"""`understand(instruction, task, instructions)`: the task as a product by an instruction."""
+
+
 def _at_once(instruction: Instruction, target: Target) -> float:
     """Products that a core begins in a cycle by the fastest other way."""
     each = target.lanes * target.multiplies(target.vector_bits)
@@ -152,37 +158,53 @@ def _at_once(instruction: Instruction, target: Target) -> float:
     return each * (DPBF16.terms if instruction.left == BFLOAT16 and DPBF16.is_native(target) else 1)
 
 
-def tiles_decline(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
-    """Is it slower than multiply-adds, with all that is copied for it?"""
+def tiles_decline(m: MatrixProduct, task: Task, target: Target, share: float = 1.0) -> RefusalReason | None:
+    """Is it slower than multiply-adds, with all that is copied for it? Another way does only this `share` of them."""
     product, instruction = m.product, m.product.instruction
     tile = tiles_for(product, instruction.room(target), widths(target, product.columns, instruction))[0]
-    depth = product.depth * tile.instruction.terms // (1 if instruction.matrix is None else instruction.matrix.parts)
+    steps = m.depth * (1 if m.computed is None else m.computed.taps)
     copied = 0 if m.computed is None else product.height
     if not m.right.operand.constant:
         copied += product.columns * target.workers
-    copies = product.repeats * copied * depth / target.lanes * COPY_CYCLES
-    others = product.repeats * product.height * product.columns * depth / _at_once(instruction, target)
+    numbers = target.vector_bits // instruction.left.bits
+    copies = product.repeats * copied * steps / numbers * (COPY_CYCLES if is_in_parts(instruction) else PLAIN_CYCLES)
+    others = product.repeats * product.height * product.columns * steps / _at_once(instruction, target) * share
     if cycles_of(product, target, tile) + copies < others:
         return None
     return RefusalReason("copies take longer than the products save")
 
 
-def tile_product(name: str, instruction: Instruction) -> Kernel[MatrixProduct, MatrixSchedule]:
-    """Products by an instruction of a matrix unit."""
-    arguments = partial(arguments_by, _packing)
+def copied_rows(m: MatrixProduct, computed: ComputedOperands, instruction: Instruction) -> MatrixProduct:
+    """The product of rows that are copied one behind the other."""
+    depth = stored_lanes(computed.depth, instruction) * computed.taps
+    rows: list[RowAxis] = []
+    step = pitch_of(depth, instruction)
+    for axis in reversed(m.product.rows):
+        rows.insert(0, replace(axis, stride=step))
+        step *= axis.extent
+    product = replace(m.product, rows=tuple(rows), depth=depth, dtype=instruction.lane, instruction=instruction)
+    return replace(m, product=product, depth_stride=1, computed=computed)
+
+
+def tile_product(
+    name: str, instruction: Instruction, understand: Understand = _understood, pack: Pack = _packing
+) -> Kernel[MatrixProduct, MatrixSchedule]:
+    """Products by an instruction of a matrix unit, of what `understand` makes of a task."""
+    arguments = partial(arguments_by, pack)
     return replace(
         PRODUCT,
         name=name,
-        understand=partial(_understood, instruction),
+        understand=partial(understand, instruction),
         arguments=arguments,
         build=written(arguments, partial(write_by, _parts), overwrites=True),
         declines=tiles_decline,
     )
 
 
-def _by_unit(name: str, instruction: Instruction) -> Kernel[MatrixProduct, MatrixSchedule]:
+def by_unit(
+    kernel: Kernel[MatrixProduct, MatrixSchedule], instruction: Instruction
+) -> Kernel[MatrixProduct, MatrixSchedule]:
     """The same on machines that have the instruction."""
-    kernel = tile_product(name, instruction)
 
     def understood(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
         if not instruction.is_native(instructions):
@@ -193,8 +215,8 @@ def _by_unit(name: str, instruction: Instruction) -> Kernel[MatrixProduct, Matri
 
 
 TILE_PRODUCTS = (
-    _by_unit("bfloat16-tiles", AMX_BF16),
-    _by_unit("float16-tiles", AMX_FP16),
-    _by_unit("float32-in-parts", AMX_PARTS),
+    by_unit(tile_product("bfloat16-tiles", AMX_BF16), AMX_BF16),
+    by_unit(tile_product("float16-tiles", AMX_FP16), AMX_FP16),
+    by_unit(tile_product("float32-in-parts", AMX_PARTS), AMX_PARTS),
 )
 """By the unit of the machine, each of another type."""

@@ -8,7 +8,7 @@ whether any is. Columns are copied into panels, [panel][block][part][lane][colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.families.product.in_parts import IS_ODD, is_in_parts, is_odd, magnitude, split, without_tiny
 from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
@@ -103,10 +103,52 @@ class TileCopy:
 
     def _row(self, outer: Sequence[Int], row: Int, at: Value, kept: str, write: Write) -> tuple[Value, ...]:
         """Copy a row to `at`, as elements of the type `kept`; gives the largest magnitudes, where they are found."""
-        f, of, block = self._f, self.of, self._block
+        f, of = self._f, self.of
         each = unravel(f, row, [axis.extent for axis in self.product.rows])
         known = self._outer(outer) | {axis.name: i for axis, i in zip(self.product.rows, each, strict=True)}
-        width = max(1, min(block, self.elements.instructions.vector_bits // of.left.dtype.bits))
+        most = () if write is _as_they_are else (f.constant(0, vector("i32", self._width)),)
+        if not of.window:
+            return self._run(known, at, kept, write, most)
+        lanes = self.product.depth // of.taps
+
+        def tap(number: Value, most: tuple[Value, ...]) -> tuple[Value, ...]:
+            to = f.at(at, f.mul(number, lanes), "i32")
+            places, inside = self._places(known, number)
+
+            def nothing() -> tuple[Value, ...]:
+                f.clear(to, lanes * self.product.instruction.lane.itemsize)
+                return most
+
+            def there() -> tuple[Value, ...]:
+                return self._run({**known, **places}, to, kept, write, most)
+
+            return there() if inside is None else f.when(inside, there, nothing)
+
+        return f.loop(0, of.taps, 1, tap, most, rolled=True)
+
+    def _places(self, known: Mapping[str, Int], number: Int) -> tuple[dict[str, Int], Value | None]:
+        """Where a tap of a window is, and whether that is inside, if it may be elsewhere."""
+        f, places, inside = self._f, dict[str, Int](), None
+        taps = unravel(f, number, [axis.taps for axis in self.of.window])
+        for axis, t in zip(self.of.window, taps, strict=True):
+            at = f.add(f.mul(known[axis.row], axis.stride), f.sub(f.mul(t, axis.dilation), axis.before))
+            places[axis.place] = at
+            rows = next(one.extent for one in self.product.rows if one.name == axis.row)
+            if axis.before or (rows - 1) * axis.stride + (axis.taps - 1) * axis.dilation >= axis.extent:
+                here = f.compare("icmp ult", f.i64(at), axis.extent)
+                inside = here if inside is None else f.binary("and", inside, here)
+        return places, inside
+
+    @property
+    def _width(self) -> int:
+        """Numbers of the left operand that are copied at once."""
+        return max(1, min(self._block, self.elements.instructions.vector_bits // self.of.left.dtype.bits))
+
+    def _run(
+        self, known: Mapping[str, Int], at: Value, kept: str, write: Write, most: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """Copy the numbers of a row, or of a tap of it."""
+        f, of, block, width = self._f, self.of, self._block, self._width
         parts = 1 if write is _as_they_are else self._form.parts
 
         def some(number: Int, first: int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -123,7 +165,6 @@ class TileCopy:
                 most = some(number, first, present, most)
             return most
 
-        most: tuple[Value, ...] = () if parts == 1 else (f.constant(0, vector("i32", width)),)
         full, rest = divmod(of.depth, block)
         most = f.loop(0, full, 1, lambda number, most: whole(number, block, most), most, rolled=True)
         if rest:
