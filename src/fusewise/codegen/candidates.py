@@ -11,7 +11,7 @@ from fusewise.codegen.families.attention.packed import ATTENTION
 from fusewise.codegen.families.convolution.direct import DIRECT, DIRECT_PAIRS
 from fusewise.codegen.families.convolution.integer import INTEGER_CONV, QUAD_CONV
 from fusewise.codegen.families.convolution.scaled import SCALED
-from fusewise.codegen.families.convolution.tiled import TILE_CONVOLUTIONS
+from fusewise.codegen.families.convolution.tiled import BYTE_TILE_CONV, TILE_CONVOLUTIONS
 from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.depthwise import DEPTHWISE
 from fusewise.codegen.families.forest import FOREST
@@ -47,7 +47,7 @@ CONV: tuple[Kernel[Any, Any], ...] = (
     STRASSEN_CONV,
     DIRECT,
 )
-CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)
+CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, BYTE_TILE_CONV, QUAD_CONV, INTEGER_CONV)
 
 PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, PAIRS, STRASSEN, PRODUCT)
 """None accepts other types than floats, or computed operands: those tasks run from the operator's definition."""

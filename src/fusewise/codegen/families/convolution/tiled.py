@@ -7,11 +7,13 @@ A row is [tap][channel], every tap in whole blocks of the instruction; rows are 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
+from fusewise.codegen.families.convolution.shape import Convolution, convolution_of, integer_convolution_of
+from fusewise.codegen.families.product.byte_tiles import byte_tile_product, with_sums
 from fusewise.codegen.families.product.in_parts import is_in_parts, pack_in_parts
 from fusewise.codegen.families.product.lanes import STEP, ComputedOperands, WindowAxis
 from fusewise.codegen.families.product.matrix import MatrixSchedule
@@ -26,9 +28,9 @@ from fusewise.codegen.families.product.matrix_unit import (
 from fusewise.codegen.families.product.plan import Product, RowAxis
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes
 from fusewise.codegen.families.product.tiles import too_few_rows
-from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_PARTS
+from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_INT8, AMX_PARTS
 from fusewise.codegen.kernel import Kernel
-from fusewise.codegen.llvm.plain import read_operand
+from fusewise.codegen.llvm.plain import read_operand, zero_point
 from fusewise.codegen.llvm.stores import joined_axis
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.tile import Tile
@@ -37,9 +39,9 @@ from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
-from fusewise.ops.expr import index
+from fusewise.ops.expr import cast, index
 
-__all__ = ["TILE_CONVOLUTIONS", "tile_convolution"]
+__all__ = ["BYTE_TILE_CONV", "TILE_CONVOLUTIONS", "byte_tile_convolution", "tile_convolution"]
 
 WINOGRAD_TAPS, WINOGRAD_SHARE = range(3, 8), 1 / 3
 """Taps along both axes of windows a pixel apart, of whose multiplications Winograd's algorithm does about this share, transforms
@@ -63,6 +65,28 @@ def _understood(instruction: Instruction, task: Task, instructions: InstructionS
     few = too_few_rows(instruction, m.product.height)
     if few is not None:
         return few
+    return _placed(m, shape, task, instruction)
+
+
+def _understood_bytes(
+    rows: Sequence[Instruction], task: Task, instructions: InstructionSet
+) -> MatrixProduct | RefusalReason:
+    """The convolution of bytes by the instruction for the signs of its operands, or why there is none."""
+    shape = integer_convolution_of(task)
+    if isinstance(shape, RefusalReason):
+        return shape
+    kinds = (shape.dtype, shape.weight.operand.dtype)
+    instruction = next((row for row in rows if (row.left, row.right) == kinds), None)
+    if instruction is None:
+        return RefusalReason("not bytes", " and ".join(kind.name for kind in kinds))
+    if not task.is_fixed or shape.groups > 1 or shape.planar or shape.taps * shape.inputs == 0:
+        return RefusalReason("sizes are not known, or channels do not lie side by side in one group")
+    m = _product(shape, task)
+    return too_few_rows(instruction, m.product.height) or _placed(m, shape, task, instruction)
+
+
+def _placed(m: MatrixProduct, shape: Convolution, task: Task, instruction: Instruction) -> MatrixProduct:
+    """Read in place where windows of one pixel lie so, else copied."""
     if shape.computed is None and shape.taps == 1 and all(axis.is_inside for axis in shape.spatial):
         found = in_lanes(m, instruction)
         if not isinstance(found, RefusalReason) and is_in_place(found):
@@ -99,11 +123,13 @@ def _windows(shape: Convolution, task: Task) -> ComputedOperands:
         WindowAxis(row, place, axis.extent, axis.kernel, axis.stride, axis.dilation, axis.before)
         for row, place, axis in zip(shape.out_axes, places, shape.spatial, strict=True)
     )
-    return ComputedOperands(read_operand(task.anchored, 0, at), None, shape.inputs, window)
+    zero = zero_point(task.anchored) if shape.dtype.is_integer else None
+    outside = None if zero is None else cast(zero, shape.dtype)
+    return ComputedOperands(read_operand(task.anchored, 0, at), None, shape.inputs, window, outside)
 
 
 def _packing(m: MatrixProduct, tile: Tile) -> Packing:
-    """Weights in panels, tap by tap, of each of which channels fill whole blocks."""
+    """Weights in panels, tap by tap, of each of which channels fill whole blocks; of bytes, with the sums of columns."""
     instruction, depth = tile.instruction, m.product.depth
 
     def arrange(weight: np.ndarray) -> np.ndarray:
@@ -111,7 +137,10 @@ def _packing(m: MatrixProduct, tile: Tile) -> Packing:
         by_tap = weight.reshape(outputs, inputs, -1).transpose(2, 1, 0)
         numbers = depth * instruction.terms // (math.prod(taps) * (2 if is_in_parts(instruction) else 1))
         rows = np.pad(by_tap, ((0, 0), (0, numbers - inputs), (0, 0))).reshape(-1, outputs)
-        return pack_in_parts(rows, tile, depth) if is_in_parts(instruction) else lane_panels(rows, tile, depth)
+        if is_in_parts(instruction):
+            return pack_in_parts(rows, tile, depth)
+        found = lane_panels(rows, tile, depth)
+        return with_sums(m, tile, found, rows.sum(0, dtype=np.int32)) if instruction.is_exact else found
 
     return packed(
         m.right, f"windows of {instruction!r} to {depth} lanes in panels {tile.vectors}x{tile.lanes}", arrange
@@ -136,3 +165,11 @@ TILE_CONVOLUTIONS = (
     by_unit(tile_convolution("float32-in-parts", AMX_PARTS), AMX_PARTS),
 )
 """By the unit of the machine, each of another type."""
+
+
+def byte_tile_convolution(name: str, rows: Sequence[Instruction]) -> Kernel[MatrixProduct, MatrixSchedule]:
+    """Convolutions of bytes, by the one of several instructions that is for their signs."""
+    return byte_tile_product(name, rows, _understood_bytes, _packing)
+
+
+BYTE_TILE_CONV = by_unit(byte_tile_convolution("byte-tiles-convolution", AMX_INT8), AMX_INT8[0])

@@ -10,7 +10,7 @@ Behind its panels the right operand has the sums of its columns, which are what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,8 +18,8 @@ import numpy as np
 
 from fusewise.codegen.families.product.integer import constant_around_zero, dense, integer_anchor
 from fusewise.codegen.families.product.loops import Parts
-from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, arguments_by, write_by
-from fusewise.codegen.families.product.matrix_unit import copied, is_in_place, lane_panels, tiles_decline
+from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, Pack, arguments_by, write_by
+from fusewise.codegen.families.product.matrix_unit import by_unit, copied, is_in_place, lane_panels, tiles_decline
 from fusewise.codegen.families.product.places import flat_index
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, matmul_of
 from fusewise.codegen.families.product.tiles import too_few_rows
@@ -38,7 +38,7 @@ from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import cast
 
-__all__ = ["BYTE_TILES", "byte_tile_product"]
+__all__ = ["BYTE_TILES", "Understand", "byte_tile_product", "with_sums"]
 
 
 def _understood(rows: Sequence[Instruction], task: Task, _: InstructionSet) -> MatrixProduct | RefusalReason:
@@ -63,25 +63,28 @@ def _understood(rows: Sequence[Instruction], task: Task, _: InstructionSet) -> M
     return found if not isinstance(found, RefusalReason) and is_in_place(found) else copied(m, task, instruction)
 
 
+def with_sums(m: MatrixProduct, tile: Tile, panels: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Panels, and behind them the sums of columns [..., columns]: a vector of them at least."""
+    missing = ((0, 0),) * (sums.ndim - 1) + ((0, _width(m, tile) - sums.shape[-1]),)
+    return np.concatenate([panels.reshape(-1), np.pad(sums, missing).reshape(-1)])
+
+
 def _width(m: MatrixProduct, tile: Tile) -> int:
-    """Sums of columns of an outer index: a vector of them at least."""
     return max(tile.lanes, m.product.columns)
 
 
 def _packing(m: MatrixProduct, tile: Tile) -> Packing:
     """Panels of whole steps of the instruction, and then the sums of columns."""
-    depth, width = m.product.depth, _width(m, tile)
+    depth = m.product.depth
 
     def arrange(matrices: np.ndarray) -> np.ndarray:
-        sums = matrices.sum(-2, dtype=np.int32)
-        sums = np.pad(sums, ((0, 0),) * (sums.ndim - 1) + ((0, width - sums.shape[-1]),))
-        return np.concatenate([lane_panels(matrices, tile, depth).reshape(-1), sums.reshape(-1)])
+        return with_sums(m, tile, lane_panels(matrices, tile, depth), matrices.sum(-2, dtype=np.int32))
 
     what = f"{tile.instruction!r} to {depth} lanes in panels {tile.vectors}x{tile.lanes}"
     return packed(m.matrices, f"tiles of {what} and sums of columns", arrange)
 
 
-def _parts(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: Parts) -> Parts:
+def around_zero(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: Parts) -> Parts:
     """The loops, with sums that begin with what the zero point makes of them."""
     given = zero_point(o.task.anchored)
     if given is None:
@@ -103,24 +106,24 @@ def _parts(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: P
     return replace(parts, start=start)
 
 
-def byte_tile_product(name: str, rows: Sequence[Instruction]) -> Kernel[MatrixProduct, MatrixSchedule]:
-    """Products by the one of several instructions that is for the signs of the operands."""
-    arguments = partial(arguments_by, _packing)
+Understand = Callable[[Sequence[Instruction], Task, InstructionSet], MatrixProduct | RefusalReason]
+"""`understand(rows, task, instructions)`: the task as a product by one of several instructions."""
+
+
+def byte_tile_product(
+    name: str, rows: Sequence[Instruction], understand: Understand = _understood, pack: Pack = _packing
+) -> Kernel[MatrixProduct, MatrixSchedule]:
+    """Products by the one of several instructions that is for the signs of the operands, of what `understand` makes of a task."""
+    arguments = partial(arguments_by, pack)
     return replace(
         PRODUCT,
         name=name,
-        understand=partial(_understood, rows),
+        understand=partial(understand, rows),
         arguments=arguments,
-        build=written(arguments, partial(write_by, _parts), overwrites=True),
+        build=written(arguments, partial(write_by, around_zero), overwrites=True),
         declines=tiles_decline,
     )
 
 
-def _by_unit(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
-    if not all(row.is_native(instructions) for row in AMX_INT8):
-        return RefusalReason("the machine has no tiles of bytes")
-    return _understood(AMX_INT8, task, instructions)
-
-
-BYTE_TILES = replace(byte_tile_product("byte-tiles", AMX_INT8), understand=_by_unit)
+BYTE_TILES = by_unit(byte_tile_product("byte-tiles", AMX_INT8), AMX_INT8[0])
 """By the unit of the machine."""

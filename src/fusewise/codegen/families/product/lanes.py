@@ -47,12 +47,13 @@ class WindowAxis:
 class ComputedOperands:
     """Elements of both operands as narrow numbers, in the index variables of the result and `k`, of which there are `depth`; None
     for a right operand that is always packed. Of rows that are windows, that is for each tap, and the left one is in their places,
-    too; outside it is 0."""
+    too; outside it is 0, or bytes as `outside` says."""
 
     left: Expr
     right: Expr | None
     depth: int
     window: tuple[WindowAxis, ...] = ()
+    outside: Expr | None = None
 
     @property
     def taps(self) -> int:

@@ -116,7 +116,8 @@ class TileCopy:
             places, inside = self._places(known, number)
 
             def nothing() -> tuple[Value, ...]:
-                f.clear(to, lanes * self.product.instruction.lane.itemsize)
+                byte = None if of.outside is None else self.elements.at({}).value(of.outside)
+                f.clear(to, lanes * self.product.instruction.lane.itemsize, byte=byte)
                 return most
 
             def there() -> tuple[Value, ...]:
