@@ -28,7 +28,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """What is compiled for another machine is kept apart from what is for this one."""
+    """Garbage is looked for less often. What is compiled for another machine is kept apart from what is for this one."""
+    gc.set_threshold(50_000, 20, 20)
     if os.environ.get(VARIABLE) and not hasattr(config, "workerinput"):
         cache = tempfile.TemporaryDirectory(prefix="fusewise-tests-")
         config.add_cleanup(cache.cleanup)
@@ -45,10 +46,9 @@ def alone():
 
 
 def pytest_collection_finish():
-    """What was imported and collected stays: garbage is looked for in what tests make, and less often."""
+    """What was imported and collected stays: garbage is looked for in what tests make."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_report_header(config):

@@ -14,7 +14,7 @@ from fusewise.codegen.nest.memory import Address, Memory
 
 __all__ = ["agrees", "interpreted"]
 
-MOST = 20_000
+MOST = 12_000
 """Operations after which a kernel is too long to be interpreted."""
 
 

@@ -135,7 +135,7 @@ def ways_of(task: Task, target: Target) -> Iterator[Implementation]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(m=st.integers(1, 7), n=st.integers(1, 7))
 def test_nests_agree_with_machine_code(target: Target, name: str, m: int, n: int) -> None:
     b = GraphBuilder(name)
