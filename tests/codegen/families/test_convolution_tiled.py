@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.codegen.families import test_convolution
+from tests.codegen.families import test_convolution, test_convolution_free
 from tests.codegen.families.test_convolution_integer import convolved
 from tests.codegen.families.test_matrix_unit import BOUND, FEW, PARTS, WHOLE, machine_with_unit
+from tests.codegen.free import versions_of
 from tests.codegen.ways import way
 
 from fusewise.codegen.choose import alternatives
+from fusewise.codegen.families.convolution.direct import DIRECT
 from fusewise.codegen.families.convolution.tiled import byte_tile_convolution, tile_convolution
 from fusewise.codegen.instructions.table import AMX_INT8, AMX_PARTS
 from fusewise.codegen.nest.instruction import Instruction
@@ -171,3 +173,17 @@ def test_windows_of_bytes_are_summed_exactly(
     }
     run_kernel(kernel, task, buffers, workers=workers, schedule=one.schedule)
     np.testing.assert_array_equal(np.moveaxis(found, -1, 1), expected)
+
+
+@pytest.mark.parametrize("name", ["pointwise", "pointwise apart", "square", "square apart", "dilated", "computed"])
+def test_windows_of_images_of_every_size(target: Target, name: str) -> None:
+    """Where there are rows enough for the unit; elsewhere by what every machine has."""
+    case = test_convolution_free.CASES[name]
+    kernels = by(PARTS), DIRECT
+    task = test_convolution_free.free_convolution(case)
+    versions = versions_of(kernels, task, test_convolution_free.SYMBOLS, target, workers=2)
+    assert [version.kernel for version in versions][:1] == ["by toy-parts"]
+    for sizes in test_convolution_free.SIZES:
+        if test_convolution_free.fits(case, sizes):
+            names = test_convolution_free.check(versions, case, sizes, 2 * BOUND)
+            assert names, f"no version is for {sizes}"

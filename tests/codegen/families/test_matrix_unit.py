@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen.families import test_product
+from tests.codegen.free import run_at, versions_of
 from tests.codegen.ways import refusal, text_of, way
 
 from fusewise.codegen.choose import alternatives
-from fusewise.codegen.families.product.matrix import MatrixSchedule
+from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule
 from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS, tile_product
 from fusewise.codegen.families.product.shape import MatrixProduct
 from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_PARTS, DPBF16
@@ -23,6 +25,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import Instruction, MatrixForm, MatrixUnit, TileIn
 from fusewise.codegen.target import TARGETS, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from fusewise.ir.size import Symbol, size_of
 from fusewise.lower.task import Task
 from fusewise.runtime.jit import compile_assembly
 
@@ -323,3 +326,36 @@ def test_what_a_unit_is_told(dtype: DType, products: int) -> None:
         and told["tilezero"] == told["tilestored"] == 4
     )
     assert told["ldtilecfg"] == told["tilerelease"] == 1
+
+
+@pytest.mark.parametrize("instruction", [WHOLE, PARTS], ids=repr)
+@pytest.mark.parametrize("depth", [16, 40])
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "changing"])
+def test_products_of_any_number_of_rows(target: Target, instruction: Instruction, depth: int, constant: bool) -> None:
+    """A version for those that fill a tile, and what every machine has for fewer."""
+    dtype = BFLOAT16 if instruction is WHOLE else FLOAT32
+    symbol = Symbol("rows", 1, 2**31 - 1)
+    rows: Any = size_of(symbol)
+    shapes: list[Any] = [SimpleNamespace(shape=s, ndim=2) for s in ((rows, depth), (depth, 33))]
+    task = test_product.product(
+        "MatMul", shapes, (rows, 33), {}, orders=((0, 1),) * 2, constant=constant, dtype=dtype, epilogue="residual"
+    )
+    versions = versions_of((by(instruction), PRODUCT), task, [symbol], target, workers=2)
+    assert versions[0].kernel == f"by {instruction!r}"
+    for count in (1, 2, 3, 4, 5, 7, 8, 31, 64, 65, 200):
+        left, right, residual = (
+            np.abs(test_product.numbers(k, s, dtype)) for k, s in enumerate(((count, depth), (depth, 33), (count, 33)))
+        )
+        exact = left.astype(np.float64) @ right.astype(np.float64) + residual.astype(np.float64)
+        names = []
+        for version in versions:
+            arrays = {"x0": left, "x1": right, "r": residual, "y": np.zeros((count, 33), dtype.numpy)}
+            for argument in version.loaded.arguments:
+                if argument.packing is not None:
+                    arrays[argument.name] = argument.packing.pack(right)
+            ran = run_at([version], {"rows": count}, arrays)
+            if ran:
+                error = np.abs(arrays["y"].astype(np.float64) - exact).max() / exact.max()
+                assert error <= TOLERANCES[instruction], (version.kernel, count)
+            names += ran
+        assert names, f"no version is for {count} rows"

@@ -53,8 +53,8 @@ def _understood(instruction: Instruction, task: Task, instructions: InstructionS
     shape = convolution_of(task, (instruction.left,))
     if isinstance(shape, RefusalReason):
         return shape
-    if not task.is_fixed or shape.groups > 1 or shape.planar:
-        return RefusalReason("sizes are not known, or channels do not lie side by side in one group")
+    if shape.groups > 1 or shape.planar:
+        return RefusalReason("channels do not lie side by side in one group")
     if shape.weight.operand.dtype != instruction.left:
         return RefusalReason(f"not a product of {instruction.left.name}", shape.weight.operand.dtype.name)
     if is_in_parts(instruction) and task.exact:
@@ -79,8 +79,8 @@ def _understood_bytes(
     instruction = next((row for row in rows if (row.left, row.right) == kinds), None)
     if instruction is None:
         return RefusalReason("not bytes", " and ".join(kind.name for kind in kinds))
-    if not task.is_fixed or shape.groups > 1 or shape.planar or shape.taps * shape.inputs == 0:
-        return RefusalReason("sizes are not known, or channels do not lie side by side in one group")
+    if shape.groups > 1 or shape.planar or shape.taps * shape.inputs == 0:
+        return RefusalReason("channels do not lie side by side in one group")
     m = _product(shape, task)
     return too_few_rows(instruction, m.product.height) or _placed(m, shape, task, instruction)
 

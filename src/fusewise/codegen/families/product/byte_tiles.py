@@ -50,8 +50,8 @@ def _understood(rows: Sequence[Instruction], task: Task, _: InstructionSet) -> M
     if isinstance(right, RefusalReason):
         return right
     instruction = next((row for row in rows if [row.left, row.right] == kinds), None)
-    if instruction is None or not task.is_fixed:
-        return RefusalReason("not bytes, or of sizes that are not known")
+    if instruction is None:
+        return RefusalReason("not bytes", " and ".join(kind.name for kind in kinds))
     if len(anchor.inputs) > 2 and anchor.inputs[2] is not None and anchor.inputs[2].size != 1:
         return RefusalReason("rows have zero points of their own")
     left = view_of(task, 0)

@@ -32,6 +32,7 @@ from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32
+from fusewise.ir.size import Size
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Anchor, RefusalReason, Task
 from fusewise.ops.contract import matmul_indices
@@ -60,8 +61,8 @@ def _understood(instruction: Instruction, task: Task, instructions: InstructionS
     m = understand(task, instructions)
     if isinstance(m, RefusalReason):
         return m
-    if not task.is_fixed:
-        return RefusalReason("sizes are not known")
+    if isinstance(m.product.depth, Size) or isinstance(m.product.columns, Size):
+        return RefusalReason("how many steps or columns there are is not known")
     if m.dtype != instruction.left:
         return RefusalReason(f"not a product of {instruction.left.name}", m.dtype.name)
     if is_in_parts(instruction) and task.exact:
@@ -82,8 +83,9 @@ def is_in_place(m: MatrixProduct | RefusalReason) -> bool:
     if isinstance(m, RefusalReason) or is_in_parts(m.product.instruction):
         return False
     axes, instruction = merged(m.product.rows), m.product.instruction
-    spread = axes[0].stride * instruction.lane.itemsize % SAME_SET_BYTES
-    return len(axes) == 1 and m.product.depth % instruction.steps == 0 and spread != 0
+    if len(axes) > 1 or isinstance(axes[0].stride, Size) or m.product.depth % instruction.steps:
+        return False
+    return axes[0].stride * instruction.lane.itemsize % SAME_SET_BYTES != 0
 
 
 def copied(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixProduct:

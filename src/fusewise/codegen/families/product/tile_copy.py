@@ -22,6 +22,7 @@ from fusewise.codegen.nest.tile import ReductionLoop, Tile
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type, register_type
 from fusewise.codegen.target import LINE_BYTES
+from fusewise.ir.deciding import known_below
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
@@ -135,7 +136,8 @@ class TileCopy:
             at = f.add(f.mul(known[axis.row], axis.stride), f.sub(f.mul(t, axis.dilation), axis.before))
             places[axis.place] = at
             rows = next(one.extent for one in self.product.rows if one.name == axis.row)
-            if axis.before or (rows - 1) * axis.stride + (axis.taps - 1) * axis.dilation >= axis.extent:
+            last = (rows - 1) * axis.stride + (axis.taps - 1) * axis.dilation
+            if axis.before or not known_below(last, axis.extent):
                 here = f.compare("icmp ult", f.i64(at), axis.extent)
                 inside = here if inside is None else f.binary("and", inside, here)
         return places, inside
