@@ -23,8 +23,9 @@ from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
 from fusewise.codegen.families.pool import POOL
 from fusewise.codegen.families.product.byte_tiles import BYTE_TILES
 from fusewise.codegen.families.product.integer import BYTE_PRODUCT, INTEGER_PRODUCT
-from fusewise.codegen.families.product.matrix import PAIRS, PRODUCT
+from fusewise.codegen.families.product.matrix import PRODUCT
 from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
+from fusewise.codegen.families.product.pairs import PAIRS
 from fusewise.codegen.families.recurrent.kernel import RECURRENT
 from fusewise.codegen.families.sampled.kernel import SAMPLED
 from fusewise.codegen.families.sampled.roi_pool import ROI_POOL

@@ -57,10 +57,13 @@ def numbers_read(fed: np.ndarray, given: str) -> np.ndarray:
     return x.astype(np.float64)
 
 
-def product(rows: int, depth: int, columns: int) -> Graph:
-    b = GraphBuilder("product")
+def product(rows: int, depth: int, columns: int, op: str = "Gemm", constant: bool = True) -> Graph:
+    """A product and a bias, of Gemm in one; the right operand is an input unless it is `constant`."""
+    b, right = GraphBuilder("product"), (depth, columns)
     x = b.op("Cast", b.input("x", (rows, depth)), to=BFLOAT16.onnx)
-    y = b.op("Gemm", x, b.constant(numbers(1, (depth, columns))), b.constant(numbers(2, (columns,))))
+    w = b.constant(numbers(1, right)) if constant else b.op("Cast", b.input("w", right), to=BFLOAT16.onnx)
+    bias = b.constant(numbers(2, (columns,)))
+    y = b.op("Gemm", x, w, bias) if op == "Gemm" else b.op("Add", b.op(op, x, w), bias)
     return b.finish(b.op("Cast", y, to=FLOAT32.onnx))
 
 
@@ -176,6 +179,31 @@ def test_a_product_rounds_once(target: Target, rows: int, depth: int, columns: i
     assert_one_rounding(found, x @ w + bias, np.abs(x) @ np.abs(w) + np.abs(bias), depth)
 
 
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_a_product_of_any_operands_rounds_once(target: Target, data: st.DataObject) -> None:
+    draw = data.draw
+    rows, depth, columns = (draw(st.sampled_from(n)) for n in ((1, 8, 9, 33), (1, 2, 7, 34, 65), (1, 5, 16, 33)))
+    lead, other = draw(
+        st.sampled_from((((), ()), ((2,), (2,)), ((3,), (1,)), ((1,), (3,)), ((2, 3), (3,)), ((2,), ())))
+    )
+    turned, constant = draw(st.booleans()), draw(st.booleans())
+    left, right = (*lead, rows, depth), (*other, columns, depth) if turned else (*other, depth, columns)
+    b, values = GraphBuilder("product"), numbers(1, right)
+    y = b.constant(values) if constant else b.op("Cast", b.input("y", right), to=BFLOAT16.onnx)
+    if turned:
+        y = b.op("Transpose", y, perm=[*range(len(other)), len(other) + 1, len(other)])
+        values = np.swapaxes(values, -1, -2)
+    found = b.op("MatMul", b.op("Cast", b.input("x", left), to=BFLOAT16.onnx), y)
+    graph = b.finish(b.op("Cast", b.op("Relu", found), to=FLOAT32.onnx))
+    fed = {"x": np.random.default_rng(0).standard_normal(left).astype(np.float32)}
+    if not constant:
+        fed["y"] = numbers(1, right).astype(np.float32)
+    (found,) = compiled(graph, target, draw(st.integers(1, 2)))[1].run(None, fed)
+    x, w = fed["x"].astype(BFLOAT16.numpy).astype(np.float64), values.astype(np.float64)
+    assert_one_rounding(found, np.maximum(x @ w, 0), np.abs(x) @ np.abs(w), depth)
+
+
 GRAPHS = {
     "single pixels": convolution((1, 32, 7, 7), (64, 32, 1, 1)),
     "windows": convolution((1, 32, 7, 7), (64, 32, 3, 3), pads=[1, 1, 1, 1]),
@@ -183,6 +211,8 @@ GRAPHS = {
     "few channels": convolution((1, 3, 9, 9), (32, 3, 3, 3), "planar", strides=[2, 2]),
     "scaled channels": convolution((1, 32, 7, 7), (64, 32, 1, 1), "scaled"),
     "product": product(12, 64, 96),
+    "odd depth": product(12, 63, 96, "MatMul"),
+    "two inputs": product(12, 64, 96, "MatMul", constant=False),
 }
 
 
@@ -206,6 +236,7 @@ def test_pairs_are_taken_where_channels_come_in_pairs() -> None:
     assert "bfloat16-product" in names(GRAPHS["product"], AVX512)
     assert "direct-convolution" in names(convolution((1, 14, 5, 5), (32, 7, 1, 1), group=2), AVX512)
     assert "product" in names(product(12, 63, 8), AVX512)
+    assert "product" in names(product(1, 64, 8, "MatMul", constant=False), replace(AVX512, features="+avx512bf16"))
 
 
 @given(st.integers(1, 4), st.integers(0, 7), st.integers(1, 3), st.integers(0, 2))

@@ -44,7 +44,7 @@ from fusewise.lower.task import Anchor, Operand, RefusalReason, Task
 from fusewise.ops.contract import matmul_indices
 from fusewise.ops.expr import Expr, cast, index, walk
 
-__all__ = ["BYTE_PRODUCT", "INTEGER_PRODUCT", "constant_around_zero", "dense", "integer_anchor"]
+__all__ = ["BYTE_PRODUCT", "INTEGER_PRODUCT", "constant_around_zero", "copied", "dense", "integer_anchor"]
 
 LEAST_ROWS = 5
 """Rows from which on a right operand is copied: of what the definition reads for each row, a byte, a copy reads one, writes two and
@@ -87,7 +87,7 @@ def dense(kind: TensorType | None) -> OperandView:
     return OperandView(Operand("computed", kind.dtype, kind.dims, strides), kind.dims, strides, 0)
 
 
-def _copied(
+def copied(
     task: Task, anchor: Anchor, right: OperandView, instruction: Instruction, computed: ComputedOperands
 ) -> MatrixProduct | RefusalReason:
     """The product with rows of the left operand one behind the other, in lanes."""
@@ -122,7 +122,7 @@ def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -
     left, right = (cast(factor, INT16) for factor in sums.args[0].args)
     packed = constant_around_zero(task, anchor)
     view = dense(anchor.inputs[1]) if isinstance(packed, RefusalReason) else packed
-    return _copied(task, anchor, view, instruction, ComputedOperands(left, right, depth))
+    return copied(task, anchor, view, instruction, ComputedOperands(left, right, depth))
 
 
 def _bytes(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
@@ -149,7 +149,7 @@ def _bytes(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalR
     at = tuple(index(f"i{k}") for k in range(anchor.output.rank))
     into, _, depth = matmul_indices(anchor_call(anchor), at)
     element = unsigned(read_operand(anchor, 0, into))
-    return _copied(task, anchor, right, instruction, ComputedOperands(element, None, depth))
+    return copied(task, anchor, right, instruction, ComputedOperands(element, None, depth))
 
 
 def _byte_schedules(m: MatrixProduct, task: Task, target: Target) -> Iterable[MatrixSchedule]:

@@ -17,7 +17,7 @@ from fusewise.codegen.llvm.registers import splat
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tile import ReductionLoop, Tile
-from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ops.expr import Expr
@@ -119,7 +119,7 @@ class LaneCopy:
         f, product, element = self.elements.function, self.product, self.of.right
         assert element is not None, "a right operand that is copied has an element"
         count = None if product.columns >= tile.lanes else f.i64(product.columns)
-        joined = f.constant(0, tile.kind)
+        joined = f.constant(0, vector("i32", tile.lanes))
         for term in range(present):
             k = f.add(f.mul(number, product.instruction.terms), term)
             at = self._outer(outer) | {product.column: column, STEP: k}

@@ -32,7 +32,6 @@ from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
 from fusewise.codegen.families.product.tile_copy import TileCopy
 from fusewise.codegen.families.product.tiles import too_few_rows, widths
-from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, widened, written
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
@@ -48,7 +47,6 @@ from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
 __all__ = [
-    "PAIRS",
     "PRODUCT",
     "MatrixSchedule",
     "Pack",
@@ -333,6 +331,3 @@ def _by(
 ) -> MatrixProduct | RefusalReason:
     m = of(instruction, task, instructions)
     return m if isinstance(m, RefusalReason) else too_few_rows(instruction, m.product.height) or m
-
-
-PAIRS = product_by("bfloat16-product", DPBF16)
