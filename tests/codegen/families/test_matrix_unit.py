@@ -359,3 +359,17 @@ def test_products_of_any_number_of_rows(target: Target, instruction: Instruction
                 assert error <= TOLERANCES[instruction], (version.kernel, count)
             names += ran
         assert names, f"no version is for {count} rows"
+
+
+def test_numbers_that_lie_apart_are_copied_one_by_one() -> None:
+    """Which takes longer than a unit saves, if there are few rows."""
+    shapes = (64, 768), (768, 768)
+    arrays = [np.zeros(shape, np.float32) for shape in shapes]
+    for turned, constant, first in (
+        (False, False, "float32-in-parts"),
+        (True, False, "product"),
+        (True, True, "float32-in-parts"),
+    ):
+        orders = (0, 1), (1, 0) if turned else (0, 1)
+        task = test_product.product("MatMul", arrays, (64, 768), {}, orders=orders, constant=constant)
+        assert next(iter(alternatives(task, machine_with_unit()))).kernel.name == first, (turned, constant)

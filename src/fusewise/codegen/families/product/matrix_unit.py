@@ -31,6 +31,7 @@ from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.deciding import known_one
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32
 from fusewise.ir.size import Size
 from fusewise.lower.program import Packing
@@ -49,8 +50,9 @@ __all__ = [
     "tiles_decline",
 ]
 
-COPY_CYCLES, PLAIN_CYCLES = 6.0, 2.0
-"""Cycles that copying a vector of an operand takes about, in parts and as it is: counted, not measured."""
+COPY_CYCLES, PLAIN_CYCLES, SCALAR_CYCLES = 6.0, 2.0, 2.0
+"""Cycles that copying a vector of an operand takes about, in parts and as it is, and a number that has no neighbours: counted, not
+measured."""
 
 STRASSEN_SHARE = 7 / 8
 """Of the multiplications, what the fastest other way does of float32."""
@@ -165,11 +167,13 @@ def tiles_decline(m: MatrixProduct, task: Task, target: Target, share: float = 1
     product, instruction = m.product, m.product.instruction
     tile = tiles_for(product, instruction.room(target), widths(target, product.columns, instruction))[0]
     steps = m.depth * (1 if m.computed is None else m.computed.taps)
-    copied = 0 if m.computed is None else product.height
+    vector = (COPY_CYCLES if is_in_parts(instruction) else PLAIN_CYCLES) / (target.vector_bits // instruction.left.bits)
+    copies = 0.0
+    if m.computed is not None:
+        copies += product.height * (vector if known_one(m.depth_stride) else SCALAR_CYCLES)
     if not m.right.operand.constant:
-        copied += product.columns * target.workers
-    numbers = target.vector_bits // instruction.left.bits
-    copies = product.repeats * copied * steps / numbers * (COPY_CYCLES if is_in_parts(instruction) else PLAIN_CYCLES)
+        copies += product.columns * target.workers * (vector if known_one(m.right_column) else SCALAR_CYCLES)
+    copies *= product.repeats * steps
     others = product.repeats * product.height * product.columns * steps / _at_once(instruction, target) * share
     if cycles_of(product, target, tile) + copies < others:
         return None
@@ -185,7 +189,7 @@ def copied_rows(m: MatrixProduct, computed: ComputedOperands, instruction: Instr
         rows.insert(0, replace(axis, stride=step))
         step *= axis.extent
     product = replace(m.product, rows=tuple(rows), depth=depth, dtype=instruction.lane, instruction=instruction)
-    return replace(m, product=product, depth_stride=1, computed=computed)
+    return replace(m, product=product, computed=computed)
 
 
 def tile_product(
