@@ -7,6 +7,9 @@ running, by every worker into panels.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from fusewise.codegen.families.product.integer import copied, dense
 from fusewise.codegen.families.product.lanes import ComputedOperands
 from fusewise.codegen.families.product.matrix import of_terms, product_by
@@ -14,14 +17,14 @@ from fusewise.codegen.families.product.shape import MatrixProduct, understand
 from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.llvm.plain import element_of_anchor
 from fusewise.codegen.nest.instruction import Instruction
-from fusewise.codegen.target import InstructionSet
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import index
 
 __all__ = ["PAIRS"]
 
 LEAST_ROWS = 8
-"""Rows from which on a right operand is copied: chosen."""
+"""Rows for each worker from which on a right operand is copied, by all of them: chosen."""
 
 
 def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
@@ -35,8 +38,6 @@ def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -
     is_constant, ranks = m.right.operand.constant, (len(m.left.shape), len(m.right.shape))
     if m.left.operand.dtype != instruction.left or min(ranks) < 2 or 0 in m.left.shape:
         return found
-    if not is_constant and m.product.height < LEAST_ROWS:
-        return found
     element = element_of_anchor(anchor, tuple(index(f"i{k}") for k in range(anchor.output.rank)))
     sums = element if element is None or element.op != "cast" else element.args[0]
     if sums is None or sums.op != "reduce" or sums.args[0].op != "mul" or not sums.args[0].args:
@@ -49,4 +50,11 @@ def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -
     return copied(task, anchor, right, instruction, ComputedOperands(factors[0], factors[1], depth))
 
 
-PAIRS = product_by("bfloat16-product", DPBF16, _pairs)
+def _declines(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
+    rows = m.product.height * math.prod(extent for _, extent in m.product.outer)
+    if m.computed is None or m.right.operand.constant or rows >= LEAST_ROWS * target.workers:
+        return None
+    return RefusalReason("too few rows for every worker to copy the right operand", str(rows))
+
+
+PAIRS = replace(product_by("bfloat16-product", DPBF16, _pairs), declines=_declines)
