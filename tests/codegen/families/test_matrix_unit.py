@@ -361,6 +361,12 @@ def test_products_of_any_number_of_rows(target: Target, instruction: Instruction
         assert names, f"no version is for {count} rows"
 
 
+def test_a_large_right_operand_is_not_copied_by_every_worker() -> None:
+    arrays = [np.zeros((2048, 2048), np.float32)] * 2
+    task = test_product.product("MatMul", arrays, (2048, 2048), {}, orders=((0, 1),) * 2, constant=False)
+    assert next(iter(alternatives(task, machine_with_unit()))).kernel.name == "product"
+
+
 def test_numbers_that_lie_apart_are_copied_one_by_one() -> None:
     """Which takes longer than a unit saves, if there are few rows."""
     shapes = (64, 768), (768, 768)

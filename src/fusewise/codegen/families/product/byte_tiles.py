@@ -19,7 +19,13 @@ import numpy as np
 from fusewise.codegen.families.product.integer import constant_around_zero, dense, integer_anchor
 from fusewise.codegen.families.product.loops import Parts
 from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, Pack, arguments_by, write_by
-from fusewise.codegen.families.product.matrix_unit import by_unit, copied, is_in_place, lane_panels, tiles_decline
+from fusewise.codegen.families.product.matrix_unit import (
+    by_unit,
+    copied_to_tiles,
+    is_in_place,
+    lane_panels,
+    tiles_decline,
+)
 from fusewise.codegen.families.product.places import flat_index
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, matmul_of
 from fusewise.codegen.families.product.tiles import too_few_rows
@@ -60,7 +66,9 @@ def _understood(rows: Sequence[Instruction], task: Task, _: InstructionSet) -> M
     if few is not None:
         return few
     found = RefusalReason("copied") if isinstance(left, RefusalReason) else in_lanes(m, instruction)
-    return found if not isinstance(found, RefusalReason) and is_in_place(found) else copied(m, task, instruction)
+    return (
+        found if not isinstance(found, RefusalReason) and is_in_place(found) else copied_to_tiles(m, task, instruction)
+    )
 
 
 def with_sums(m: MatrixProduct, tile: Tile, panels: np.ndarray, sums: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from fusewise.codegen.families.product.loops import Otherwise, Parts
 from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, Pack, arguments_by, note_of, write_by
 from fusewise.codegen.families.product.places import Left
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, RowAxis, cycles_of, merged, tiles_for
+from fusewise.codegen.families.product.repack import repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
 from fusewise.codegen.families.product.tile_copy import pitch_of, stored_lanes
 from fusewise.codegen.families.product.tiles import too_few_rows, widths
@@ -42,8 +43,8 @@ from fusewise.ops.expr import Expr, index
 __all__ = [
     "TILE_PRODUCTS",
     "by_unit",
-    "copied",
     "copied_rows",
+    "copied_to_tiles",
     "is_in_place",
     "lane_panels",
     "tile_product",
@@ -77,7 +78,7 @@ def _understood(instruction: Instruction, task: Task, instructions: InstructionS
     if few is not None:
         return few
     found = in_lanes(m, instruction)
-    return found if is_in_place(found) else copied(m, task, instruction)
+    return found if is_in_place(found) else copied_to_tiles(m, task, instruction)
 
 
 def is_in_place(m: MatrixProduct | RefusalReason) -> bool:
@@ -90,7 +91,7 @@ def is_in_place(m: MatrixProduct | RefusalReason) -> bool:
     return axes[0].stride * instruction.lane.itemsize % SAME_SET_BYTES != 0
 
 
-def copied(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixProduct:
+def copied_to_tiles(m: MatrixProduct, task: Task, instruction: Instruction) -> MatrixProduct:
     """The product of rows that are copied, and of columns that are packed or copied."""
     anchor = task.anchored
     left, right = _indices(anchor)
@@ -166,6 +167,9 @@ def tiles_decline(m: MatrixProduct, task: Task, target: Target, share: float = 1
     """Is it slower than multiply-adds, with all that is copied for it? Another way does only this `share` of them."""
     product, instruction = m.product, m.product.instruction
     tile = tiles_for(product, instruction.room(target), widths(target, product.columns, instruction))[0]
+    room = target.l3_bytes // target.workers
+    if not m.right.operand.constant and repacked_elements(product, tile) * tile.instruction.sum.itemsize > room:
+        return RefusalReason("the right operand is too large for every worker to copy it")
     steps = m.depth * (1 if m.computed is None else m.computed.taps)
     vector = (COPY_CYCLES if is_in_parts(instruction) else PLAIN_CYCLES) / (target.vector_bits // instruction.left.bits)
     copies = 0.0
