@@ -13,6 +13,9 @@ from benchmarks.operators.table import ROWS
 
 from fusewise import api
 from fusewise.codegen.candidates import candidates
+from fusewise.codegen.families.convolution.tiled import BYTE_TILE_CONV, TILE_CONVOLUTIONS
+from fusewise.codegen.families.product.byte_tiles import BYTE_TILES
+from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import TARGETS, Target
@@ -54,6 +57,10 @@ FAMILIES = (
 
 _OTHERS = "LSTM", "MatMulInteger", "QLinearMatMul", "TreeEnsemble"
 """Those of other kernels."""
+
+
+UNIT_KERNELS = (*TILE_PRODUCTS, BYTE_TILES, *TILE_CONVOLUTIONS, BYTE_TILE_CONV)
+"""Kernels of a matrix unit, which no machine that tests run code for has: those of their families run by emulated instructions."""
 
 
 def groups_of(graph: Graph, precision: str = "float32") -> Partition:

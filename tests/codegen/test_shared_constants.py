@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.codegen.subjects import UNIT_KERNELS, groups_of, tasks_of
 from tests.machines import compiled
 
-from fusewise.codegen.candidates import KERNELS
+from fusewise.codegen.candidates import KERNELS, candidates
 from fusewise.codegen.families.strassen import kernel as strassen
 from fusewise.codegen.families.strassen import plan as strassen_plan
 from fusewise.codegen.families.winograd import kernel as winograd
+from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.machine.figures import MeasuredFigures
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import MATRIX_TARGET, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT32, UINT8, DType
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.build import GraphBuilder
+from fusewise.ops.expr import walk
 from fusewise.trace import Trace
 
 SQUARE = (48, 48)
@@ -130,4 +134,27 @@ def test_every_kernel_that_packs_is_here() -> None:
     """By their names; weights scaled at run time are of one sample, whose result has not their shape."""
     anchored = {kernel.name for name, family in KERNELS.items() if "conv" in name for kernel in family}
     anchored |= {kernel.name for name in ("gemm", "matmul", "matmul_integer") for kernel in KERNELS[name]}
-    assert anchored - {"scaled-convolution"} == {case.kernel for case in CASES}
+    units = {kernel.name for kernel in UNIT_KERNELS}
+    assert anchored - {"scaled-convolution"} - units == {case.kernel for case in CASES}
+
+
+def packed_for_a_unit(case: Case, shared: bool) -> Iterator[tuple[Task, str]]:
+    """Tasks that a kernel of a matrix unit takes, and the names of the operands that it has packed."""
+    for task in tasks_of(groups_of(case.graph(shared))).values():
+        for kernel in set(candidates(task)).intersection(UNIT_KERNELS):
+            understood = kernel.understand(task, MATRIX_TARGET.instructions)
+            if not isinstance(understood, RefusalReason):
+                schedule = next(iter(kernel.schedules(understood, task, MATRIX_TARGET)))
+                given = kernel.arguments(understood, task, schedule)
+                yield from ((task, one.name) for one in given if one.packing is not None)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kernel in ("product", "byte-product")])
+def test_what_a_matrix_unit_has_packed_is_not_read_otherwise(case: Case) -> None:
+    """Of products; convolutions are understood as the direct ones are."""
+    assert case.again == "left" or list(packed_for_a_unit(case, shared=False))
+    for task, name in packed_for_a_unit(case, shared=True):
+        others = [element for k, element in enumerate(task.anchored.prologue) if k != 1 and element is not None]
+        read = {one.value for element in others for one in walk(element) if one.op == "load"}
+        assert not reads(task, name)
+        assert name not in read

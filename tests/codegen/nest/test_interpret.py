@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen import conftest
-from tests.codegen.subjects import groups_of, tasks_of, ways_of_all_kernels
+from tests.codegen.subjects import UNIT_KERNELS, groups_of, tasks_of, ways_of_all_kernels
 
 from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS, candidates
 from fusewise.codegen.kernel import Implementation
@@ -102,6 +102,7 @@ ROWS_OF = ("attention-few", "bfloat16-convolution", "channel-norm", "forest", "l
 ELSEWHERE = {
     *("depthwise-convolution", "scaled-convolution", "winograd-convolution"),
     *("strassen-convolution", "strassen-product"),
+    *(kernel.name for kernel in UNIT_KERNELS),
 }
 """Kernels that do not take these tasks: tests of their families interpret them, where they run short ones."""
 

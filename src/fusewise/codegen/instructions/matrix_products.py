@@ -31,8 +31,8 @@ ROWS, LANES, STEPS = 16, 16, 16
 """Of a tile: rows of sums, columns of them, and lanes of the reduction that are taken at once."""
 
 PRODUCT_LATENCY = 52.0
-"""Cycles until a product can be added to again: a guess until it is measured (`benchmarks.matrix_unit`). A product of 16 rows by one a
-cycle takes 16 cycles, a load of 16 lines by two a cycle 8, a store by one a cycle 16."""
+"""Cycles until a product can be added to again: a guess until it is measured (`benchmarks.matrix_unit`). A product of 16 rows takes
+16 cycles, by one a cycle; a load of 16 lines 8, by two; a store of them 16, by one."""
 
 _CONFIGURATION = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
 """What `ldtilecfg` reads: palette 1, then 64 bytes a row and 16 rows for each of the 8 tiles."""
