@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.codegen.subjects import UNIT_KERNELS
 from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 from tests.machines import runnable
 
@@ -653,6 +654,5 @@ def test_refusals_say_why(target: Target) -> None:
         task.stores,
         task.anchor,
     )
-    assert [str(refusal(kernel, varying, target)) for kernel in CONV] == ["weights are not constant (const0)"] * len(
-        CONV
-    )
+    kernels = [kernel for kernel in CONV if kernel not in UNIT_KERNELS]
+    assert {str(refusal(kernel, varying, target)) for kernel in kernels} == {"weights are not constant (const0)"}
