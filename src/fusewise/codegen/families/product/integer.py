@@ -25,7 +25,7 @@ from fusewise.codegen.families.product.bytes import (
 from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
 from fusewise.codegen.families.product.loops import Parts
 from fusewise.codegen.families.product.matrix import MatrixSchedule, arguments_by, product_by, write_by
-from fusewise.codegen.families.product.plan import RowAxis, plan_product, prefetched
+from fusewise.codegen.families.product.plan import plan_product, prefetched, rows_apart
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, matmul_of
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import PMADDWD, for_bytes
@@ -93,12 +93,8 @@ def copied(
     """The product with rows of the left operand one behind the other, in lanes."""
     m = matmul_of(task, dense(anchor.inputs[0]), right)
     depth = -(-computed.depth // instruction.terms)
-    rows: list[RowAxis] = []
-    step = depth
-    for axis in reversed(m.product.rows):
-        rows.insert(0, replace(axis, stride=step))
-        step *= axis.extent
-    product = replace(m.product, rows=tuple(rows), depth=depth, dtype=instruction.lane, instruction=instruction)
+    rows = rows_apart(m.product.rows, depth)
+    product = replace(m.product, rows=rows, depth=depth, dtype=instruction.lane, instruction=instruction)
     outer = {name for name, _ in product.outer}
     left_names, right_names = outer | {axis.name for axis in rows}, outer | {product.column}
     if not (_names(computed.left) <= left_names | {STEP} and _names(computed.right) <= right_names | {STEP}):

@@ -18,7 +18,7 @@ from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
 from fusewise.codegen.families.product.loops import Otherwise, Parts
 from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule, Pack, arguments_by, note_of, write_by
 from fusewise.codegen.families.product.places import Left
-from fusewise.codegen.families.product.plan import SAME_SET_BYTES, RowAxis, cycles_of, merged, tiles_for
+from fusewise.codegen.families.product.plan import SAME_SET_BYTES, cycles_of, merged, rows_apart, tiles_for
 from fusewise.codegen.families.product.repack import repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
 from fusewise.codegen.families.product.tile_copy import pitch_of, stored_lanes
@@ -187,12 +187,8 @@ def tiles_decline(m: MatrixProduct, task: Task, target: Target, share: float = 1
 def copied_rows(m: MatrixProduct, computed: ComputedOperands, instruction: Instruction) -> MatrixProduct:
     """The product of rows that are copied one behind the other."""
     depth = stored_lanes(computed.depth, instruction) * computed.taps
-    rows: list[RowAxis] = []
-    step = pitch_of(depth, instruction)
-    for axis in reversed(m.product.rows):
-        rows.insert(0, replace(axis, stride=step))
-        step *= axis.extent
-    product = replace(m.product, rows=tuple(rows), depth=depth, dtype=instruction.lane, instruction=instruction)
+    rows = rows_apart(m.product.rows, pitch_of(depth, instruction))
+    product = replace(m.product, rows=rows, depth=depth, dtype=instruction.lane, instruction=instruction)
     return replace(m, product=product, computed=computed)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "plan_product",
     "prefetched",
     "product_pieces",
+    "rows_apart",
     "tiles_for",
 ]
 
@@ -201,6 +202,15 @@ def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: 
         ),
         lanes,
     )
+
+
+def rows_apart(axes: Sequence[RowAxis], pitch: int) -> tuple[RowAxis, ...]:
+    """Row axes of an operand that is copied, rows one behind the other, so far apart."""
+    found: list[RowAxis] = []
+    for axis in reversed(axes):
+        found.insert(0, replace(axis, stride=pitch))
+        pitch *= axis.extent
+    return tuple(found)
 
 
 def merged(axes: Sequence[RowAxis]) -> list[RowAxis]:
