@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,8 +13,9 @@ from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
+from fusewise.runtime.jit import compile_object, load
 
-__all__ = ["program_of", "refusal", "scheduled", "text_of", "way", "ways"]
+__all__ = ["machine_code", "program_of", "refusal", "scheduled", "text_of", "way", "ways"]
 
 
 def refusal(kernel: Kernel[Any, Any], task: Task, target: Target) -> RefusalReason | None:
@@ -51,3 +53,11 @@ def program_of(found: Implementation, instructions: InstructionSet, symbol: str)
 def text_of(found: Implementation, instructions: InstructionSet, symbol: str) -> str:
     """The LLVM IR of a way to run a task."""
     return llvm_text(program_of(found, instructions, symbol), instructions)
+
+
+def machine_code(module: Module, target: Target) -> Callable[..., None]:
+    """The function `f` of a module, of three pointers, as this machine runs it."""
+    library = load([compile_object(llvm_text(module, target), target, "full")], ["f"])
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.addresses["f"])
+    call.library = library  # type: ignore[attr-defined]  # lives as long as the function
+    return call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -12,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.nest.tiles import OnTiles
+from tests.codegen.ways import machine_code
 
 from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_INT8, MATRIX_INSTRUCTIONS
-from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.instruction import Instruction, TileIn
 from fusewise.codegen.nest.interpret import interpret
@@ -22,7 +21,6 @@ from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from fusewise.runtime.host import host_target
-from fusewise.runtime.jit import compile_object, load
 
 SMALLEST, LARGEST = Fraction(1, 1 << 126), Fraction((1 << 24) - 1) * (1 << 104)
 
@@ -101,10 +99,7 @@ def program(row: Instruction, target: Target) -> Module:
 
 @cache
 def compiled(row: Instruction, target: Target) -> Callable[..., None]:
-    library = load([compile_object(llvm_text(program(row, target), target), target, "full")], ["f"])
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.addresses["f"])
-    call.library = library  # type: ignore[attr-defined]
-    return call
+    return machine_code(program(row, target), target)
 
 
 def spread(tile: np.ndarray) -> np.ndarray:
@@ -243,9 +238,7 @@ def test_the_unit_itself_or_what_stands_for_it(row: Instruction, share: float) -
         left, right = (floats(rng, row.left, x.shape, 30, share) for x in (left, right))
         sums = floats(rng, FLOAT32, sums.shape, 60, share)
     expected = by_definition(row, sums, left[:, :16], right[:, :16])
-    library = load([compile_object(llvm_text(case.program(), host_target()), host_target(), "full")], ["f"])
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.addresses["f"])
-    call(*(x.ctypes.data for x in (sums, left, right)))
+    machine_code(case.program(), host_target())(*(x.ctypes.data for x in (sums, left, right)))
     assert_same(sums, expected)
 
 

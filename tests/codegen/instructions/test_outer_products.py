@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.families import test_product
-from tests.codegen.ways import text_of, ways
+from tests.codegen.ways import machine_code, text_of, ways
 
 from fusewise.codegen.families.product.matrix import product_by
 from fusewise.codegen.instructions.table import BFMMLA, MMLA
@@ -28,7 +28,7 @@ from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BFLOAT16
 from fusewise.runtime.host import host_target
-from fusewise.runtime.jit import compile_assembly, compile_object, load
+from fusewise.runtime.jit import compile_assembly
 
 NEON = next(target for target in TARGETS if target.name == "neon")
 CAPABLE = replace(NEON, features="+bf16,+i8mm")
@@ -105,10 +105,7 @@ def program(row: Instruction, target: Target) -> Module:
 
 @cache
 def compiled(row: Instruction, target: Target) -> Callable[..., None]:
-    library = load([compile_object(llvm_text(program(row, target), target), target, "full")], ["f"])
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.addresses["f"])
-    call.library = library  # type: ignore[attr-defined]
-    return call
+    return machine_code(program(row, target), target)
 
 
 def by_code(row: Instruction, target: Target, left: np.ndarray, right: np.ndarray, sums: np.ndarray) -> np.ndarray:

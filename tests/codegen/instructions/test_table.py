@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen.families import test_attention, test_convolution, test_product
-from tests.codegen.ways import refusal
+from tests.codegen.ways import machine_code, refusal
 
 from fusewise.codegen.families.attention.packed import ATTENTION, attention_by
 from fusewise.codegen.families.convolution.direct import DIRECT, direct_by
@@ -21,7 +20,6 @@ from fusewise.codegen.families.product.matrix import PRODUCT, MatrixProduct, Mat
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, widths
 from fusewise.codegen.instructions.table import DPBF16, INSTRUCTIONS, MADDUBS
 from fusewise.codegen.llvm.registers import splat, widen
-from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.instruction import FUSED, LAYOUTS, Instruction, fused_of, multiply_add, neighbours
 from fusewise.codegen.nest.tree import Value, vector
@@ -29,7 +27,6 @@ from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import TARGETS, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.task import Task
-from fusewise.runtime.jit import compile_object, load
 
 
 def nowhere(instructions: InstructionSet, lanes: int) -> bool:
@@ -108,9 +105,7 @@ def test_every_row_adds_the_products_of_its_terms(target: Target, row: Instructi
     total = f.load(vector(row.element, sums.size), f.arguments[2])
     f.store(one.add(f, target, a, b, total), f.arguments[2])
     f.give_back()
-    library = load([compile_object(llvm_text(module), target, "full")], ["f"])
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.addresses["f"])
-    call(left.ctypes.data, right.ctypes.data, sums.ctypes.data)
+    machine_code(module, target)(left.ctypes.data, right.ctypes.data, sums.ctypes.data)
     np.testing.assert_array_equal(sums.astype(np.int64), expected)
 
 

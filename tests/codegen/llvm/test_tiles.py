@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections import Counter
 from dataclasses import replace
@@ -12,19 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.nest.tiles import OnTiles
+from tests.codegen.ways import machine_code
 
 from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_INT8, AMX_PARTS, MATRIX_INSTRUCTIONS
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.target import MATRIX_TARGET, Target
 from fusewise.runtime.host import host_target
-from fusewise.runtime.jit import compile_assembly, compile_object, load
+from fusewise.runtime.jit import compile_assembly
 
 
 def run(case: OnTiles, target: Target, operands: tuple[np.ndarray, ...]) -> None:
-    library = load([compile_object(llvm_text(case.program(), target), target, "full")], ["f"])
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.addresses["f"])
-    call(*(array.ctypes.data for array in operands))
+    machine_code(case.program(), target)(*(array.ctypes.data for array in operands))
 
 
 @pytest.mark.parametrize("row", MATRIX_INSTRUCTIONS, ids=repr)
