@@ -131,7 +131,7 @@ def test_windows_are_as_slices(begin: int, length: int, axis: int, way: str, siz
             feeds["x"] = rng.standard_normal(sizes, dtype=np.float32)
             for found, expected in zip(ours.run(None, feeds), session.run(None, feeds), strict=True):
                 if trips:
-                    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, strict=True)
+                    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, strict=True)
 
 
 def test_rounds_with_windows_take_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
