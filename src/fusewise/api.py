@@ -217,7 +217,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     tell_of_cliff(figures, chosen)
     again = partial(_without_declared, lambda: bound, chosen) if program.figures["host_steps"] else None
     made = Model(built, lambda: (graph, decisions), figures, None, again)
-    if store is not None and key is not None and describes(key, str(model)):
+    if store is not None and key is not None and describes(key):
         store.store(key.text, built, made.notes, VERSION)
     graph.forget()
     return _specialized(made, lambda: bound, chosen, decisions)
@@ -237,7 +237,7 @@ def _unchanged(model: Source, key: Key | None, graph: Graph) -> Graph:
     """The graph read again from a model's file; `UsageError` where that is not any more what it was when its key was made."""
     from fusewise.runtime.model_cache import describes
 
-    if key is None or not describes(key, str(model)):
+    if key is None or not describes(key):
         raise UsageError(f"{_name(model, graph)} has changed since it was compiled")
     return graph
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,13 @@ import onnx
 import pytest
 
 import fusewise
+from fusewise.errors import InvalidModel
+from fusewise.frontend.onnx_import import external_names
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import compile as compiling
-from fusewise.runtime.model_cache import ModelCache, fingerprint
+from fusewise.runtime.model_cache import ModelCache, room_of
+from fusewise.runtime.model_files import fingerprint, model_files
 
 
 def network(seed: int = 0, size: int = 16) -> Graph:
@@ -79,9 +83,80 @@ def test_what_is_not_a_file_of_its_own_is_not_kept(tmp_path: Path) -> None:
     fusewise.compile(graph, cache=cache)
     fusewise.compile(fusewise.to_onnx(graph), cache=cache)
     fusewise.compile(network(), cache=cache, trace=fusewise.Trace())
-    onnx.save(fusewise.to_onnx(graph), tmp_path / "apart.onnx", save_as_external_data=True, size_threshold=0)
-    fusewise.compile(tmp_path / "apart.onnx", cache=cache)
     assert entries(cache) == []
+
+
+def apart(folder: Path, graph: Graph, data: str = "weights.bin") -> Path:
+    """A model whose weights lie in a file beside it."""
+    path = folder / "apart.onnx"
+    (folder / data).unlink(missing_ok=True)
+    onnx.save(fusewise.to_onnx(graph), path, save_as_external_data=True, location=data, size_threshold=0)
+    return path
+
+
+def test_external_data_are_part_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    path = apart(tmp_path, network(size=64))
+    first = fusewise.compile(path, cache=cache)
+    feeds = first.random_inputs(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("fusewise.codegen.assemble.generate", lambda *_, **__: pytest.fail("planned"))
+        second = fusewise.compile(path, cache=cache)
+        np.testing.assert_array_equal(second.run(None, feeds)[0], first.run(None, feeds)[0])
+    message = path.read_bytes()
+    apart(tmp_path, network(seed=1, size=64))
+    assert path.read_bytes() == message
+    other = fusewise.compile(path, cache=cache)
+    assert not np.array_equal(other.run(None, feeds)[0], first.run(None, feeds)[0])
+    assert len(entries(cache)) == 2
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(InvalidModel, match=r"'weights\.bin' is missing"):
+        fusewise.compile(path, cache=cache)
+
+
+@pytest.mark.parametrize("name", ["w", "a" * 130, "folder/w\u00e4rme.bin"])
+def test_names_of_external_data_are_read_off_the_bytes(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    path = apart(tmp_path, network(), name)
+    found = model_files(path)
+    assert set(found.external) == external_names(path) == {name} and found.are_all()
+    (tmp_path / name).write_bytes(bytes(10))
+    assert not found.are_all()
+
+
+def test_a_name_across_two_stretches_is_read(tmp_path: Path) -> None:
+    """Wherever in the file it stands; a message may hold anything else before it."""
+    (tmp_path / "w").write_bytes(b"1")
+    for before in range(-20, 3):
+        (tmp_path / "m").write_bytes(bytes(4 * 1024 * 1024 + before) + b"\x0a\x08location\x12\x01w")
+        assert set(model_files(tmp_path / "m").external) == {"w"}, before
+
+
+def test_files_that_a_model_must_not_name_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "folder" / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "folder" / "pipe")
+    names = ["../secret", str(tmp_path / "secret"), "link", "pipe", "none"]
+    path = tmp_path / "folder" / "m"
+    path.write_bytes(b"".join(b"\x0a\x08location\x12" + bytes([len(n)]) + n.encode() for n in names))
+    assert set(model_files(path).external.values()) == {(None, None)}
+
+
+def test_a_name_that_was_missed_keeps_a_model_from_being_kept(tmp_path: Path) -> None:
+    """A message may write its fields in any order."""
+    path = apart(tmp_path, network(size=64))
+    usual, turned = b"\x0a\x08location\x12\x0bweights.bin", b"\x12\x0bweights.bin\x0a\x08location"
+    data = path.read_bytes()
+    assert usual in data
+    path.write_bytes(data.replace(usual, turned))
+    fusewise.compile(path, cache=tmp_path / "cache")
+    assert entries(tmp_path / "cache") == []
+
+
+def test_models_leave_room_on_the_disk(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    assert 0 < room_of(tmp_path / "not" / "there") <= min(16 * 1024**3, free * 0.26)
 
 
 def test_a_damaged_entry_is_made_again(path: Path, tmp_path: Path) -> None:

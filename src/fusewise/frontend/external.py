@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
-
-import onnx
+from typing import TYPE_CHECKING
 
 from fusewise.errors import InvalidModel, ResourceLimit
 from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.stored import Stored, StoredBytes
 
-__all__ = ["ExternalData"]
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["ExternalData", "open_below"]
 
 _KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
 _IGNORED_PREFIX = "prepacked"  # ONNX Runtime keeps its own layouts beside the weights under such keys
@@ -80,6 +82,16 @@ class ExternalData:
                 f"the external data files hold {total:,} bytes; the limit is {self._limits.external_bytes:,}"
             )
         return file
+
+
+def open_below(folder: Path, location: str) -> int:
+    """The file that a model in `folder` may name as `location`, open for reading. `InvalidModel` or `OSError` for any other."""
+    _check_location("", location)
+    descriptor = _open_below(folder, PurePosixPath(location).parts)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is not an ordinary file")
+    return descriptor
 
 
 def _entries(tensor: onnx.TensorProto, name: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto, type_from_proto
 
-__all__ = ["PINNED_OPSET", "bind", "load", "stands_alone"]
+__all__ = ["PINNED_OPSET", "bind", "external_names", "load"]
 
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: ModelLimits = DEFAULT_LIMITS) -> Graph:
@@ -67,13 +67,20 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Model
     return _Import(model, raw, weights, coverage, PINNED_OPSET, limits).graph()
 
 
-def stands_alone(path: Path) -> bool:
-    """Does the model lie in this file alone? May say no for one that does, never yes for one with external data.
+def external_names(path: Path) -> frozenset[str]:
+    """The files with external data that the model in `path` names.
 
     Raises what `load` raises when the file cannot be read.
     """
     rest, _ = cut(_opened(path), str(path))
-    return _is_alone(rest)
+    if _is_alone(rest):
+        return frozenset()
+    external = (
+        tensor
+        for tensor in tensors_of(onnx.ModelProto.FromString(rest))
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    )
+    return frozenset(entry.value for tensor in external for entry in tensor.external_data if entry.key == "location")
 
 
 def _is_alone(rest: bytes) -> bool:

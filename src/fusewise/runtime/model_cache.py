@@ -3,7 +3,8 @@
 An entry is a compiled file (`runtime.artefact`), so every byte is checked; its notes state the full key, so that a collision of
 names is a miss. Entries appear by renaming, in a folder that nobody else may write to. Models come from strangers, who may choose
 their bytes: what tells them apart is a cryptographic hash, and nothing is kept of a file that was written to while it was
-compiled. The checksums within entries need not be one: they find damage, and only this user writes entries.
+compiled; so it is with files that a model names (`runtime.model_files`). The checksums within entries need not be one: they find
+damage, and only this user writes entries.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -19,21 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 from fusewise.errors import FusewiseError
 from fusewise.records import record
-from fusewise.runtime.aside import mapped
 from fusewise.runtime.cache import CacheInfo, source_digest
 from fusewise.runtime.container import Container
 from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
 from fusewise.runtime.host import host_target, processor, worker_count
+from fusewise.runtime.model_files import ModelFiles, model_files
 
 if TYPE_CHECKING:
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
 
-__all__ = ["Key", "ModelCache", "describes", "fingerprint", "model_key", "program_digest"]
+__all__ = ["Key", "ModelCache", "describes", "model_key", "program_digest", "room_of"]
 
 _FOLDER = "models"
-_STRETCH_BYTES = 4 * 1024 * 1024
-_READERS = 4
+_MOST_BYTES = 16 * 1024**3
+_MOST_OF_DISK = 0.25
 _LARGEST_SHARE = 0.5  # of the limit, for one entry
 _PLANNERS = (
     *("api.py", "choices.py", "compiling.py", "making.py"),
@@ -54,75 +56,58 @@ def program_digest() -> str:
 
 @record(frozen=True, slots=True)
 class Key:
-    """What a compiled model depends on, as `text`; `state` is that of the model's file when it was looked at, None without one."""
+    """What a compiled model depends on, as `text`, and its files; None where this program builds it itself."""
 
     text: str
-    state: tuple[int, ...] | None
-
-
-def fingerprint(path: Path) -> str:
-    """Size and hash of a file's contents; `OSError` when it cannot be read.
-
-    SHA-256, which processors compute themselves, of the hashes of its stretches, which several threads take.
-    """
-    with path.open("rb") as file:
-        descriptor, size = file.fileno(), os.fstat(file.fileno()).st_size
-
-        def digest(number: int) -> bytes:
-            return hashlib.sha256(os.pread(descriptor, _STRETCH_BYTES, number * _STRETCH_BYTES)).digest()
-
-        found = mapped(digest, -(-size // _STRETCH_BYTES), _READERS)
-    return f"{size} bytes {hashlib.sha256(b''.join(found)).hexdigest()}"
+    files: ModelFiles | None
 
 
 def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int | None) -> Key | None:
-    """Everything the compiled model depends on: a file's contents, or the name of a `named` model that this program
+    """Everything the compiled model depends on: the contents of its files, or the name of a `named` model that this program
     builds itself; `settings` in plain JSON; machine and program. None when the file is missing.
-
-    Of a file that is not all of its model nothing is stored, so nothing is found.
     """
     path = Path(model)
     if not named and not path.is_file():
         return None
-    state = None if named else _state(path)
+    files = None if named else model_files(path)
     facts = {
-        "model": model if named else fingerprint(path),
+        "model": model if files is None else files.facts,
         "settings": dict(settings),
         "workers": worker_count(threads),
         "target": processor() or host_target().key,
         "program": program_digest(),
     }
-    return Key(json.dumps(facts, sort_keys=True), state)
+    return Key(json.dumps(facts, sort_keys=True), files)
 
 
-def describes(key: Key, model: str) -> bool:
-    """Is a file all of its model, and as it was when its key was made? May say no for one that is. A name says all."""
-    from fusewise.frontend.onnx_import import stands_alone
-
-    path = Path(model)
-    return key.state is None or (stands_alone(path) and _state(path) == key.state)
+def describes(key: Key) -> bool:
+    """Are the files that a key was made of all of its model, and as they were? May say no where they are. A name says all."""
+    return key.files is None or key.files.are_all()
 
 
-def _state(path: Path) -> tuple[int, ...] | None:
-    """What no write to a file leaves as it was; None where it is missing."""
+def room_of(folder: Path) -> int:
+    """Bytes that compiled models may take in a folder: a quarter of the disk's free space and theirs, 16 GiB at most."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
     try:
-        found = path.stat()
+        free = shutil.disk_usage(there).free
     except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return _MOST_BYTES
+    return min(_MOST_BYTES, int(_MOST_OF_DISK * (free + sum(file.nbytes for file in kept_files(folder)))))
 
 
 class ModelCache:
     """Compiled models by key in `folder`. Every failure is a miss; a folder that others may write to is not used.
 
-    The longest unused entries are removed when all together take more than `limit_bytes`.
+    The longest unused entries are removed when all together take more than `limit_bytes`, or than there is room for (`room_of`).
     """
 
     def __init__(
-        self, folder: Path, warn: Callable[[str], None] | None = None, *, limit_bytes: int = 2 * 1024**3
+        self, folder: Path, warn: Callable[[str], None] | None = None, *, limit_bytes: int | None = None
     ) -> None:
         self.folder = folder / _FOLDER
-        self.limit_bytes = limit_bytes
+        self._limit_bytes = limit_bytes
         self._warn = warn
 
     def fetch(self, key: str, version: str, threads: int | None) -> Artefact | None:
@@ -147,8 +132,9 @@ class ModelCache:
 
     def store(self, key: str, executable: Executable, notes: Mapping[str, Any], version: str) -> None:
         """Keep a model, unless it is so large that little else would have room."""
+        limit = room_of(self.folder) if self._limit_bytes is None else self._limit_bytes
         size = sum(block.nbytes for block in executable.contents.constants.values())
-        if size > self.limit_bytes * _LARGEST_SHARE:
+        if size > limit * _LARGEST_SHARE:
             return
         fault = folder_fault(self.folder)
         if not fault:
@@ -160,7 +146,7 @@ class ModelCache:
                 fault = f"cannot take the compiled model: {error}"
         if fault and self._warn is not None:
             self._warn(f"the cache folder {self.folder} {fault}; working without it")
-        trim(self.folder, self.limit_bytes, lambda name: name.startswith("."))
+        trim(self.folder, limit, lambda name: name.startswith("."))
 
     def info(self) -> CacheInfo:
         """Number and size of the entries."""
