@@ -14,13 +14,15 @@ from functools import cache
 import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel
+from fusewise.frontend.domains.row import DomainRow
+from fusewise.frontend.domains.table import nearest, row_of
 from fusewise.frontend.functions import FunctionKey, function_key
 from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
 from fusewise.frontend.upgrade_six import SIX
 
-__all__ = ["Coverage", "check_node", "survey"]
+__all__ = ["Coverage", "check_node", "domain_row", "survey"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
         _nodes(found, function.node, found.imports[function_key(function)], 0)
     if found.missing:
         rows = [
-            f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, node {label!r})"
+            f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, node {label!r}{_nearest(domain, op)})"
             for (domain, op, version), label in sorted(found.missing.items())
         ]
         raise UnsupportedModel(
@@ -87,6 +89,11 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
         sorted((domain, version) for domain, version in found.opsets.items() if domain and _is_known(domain))
     )
     return Coverage(opsets, others, newest, found.fits_pinned, frozenset(found.names), frozenset(found.reads))
+
+
+def _nearest(domain: str, op: str) -> str:
+    name = nearest(domain, op)
+    return f", the nearest known name is {name}" if name else ""
 
 
 def _printable(name: str) -> str:
@@ -169,6 +176,12 @@ def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int])
         )
     version = opsets[domain]
     check_node(node, version)
+    row = domain_row(node, version)
+    if row is not None:
+        if row.opset > PINNED_OPSET:
+            found.opsets[""] = max(row.opset, found.opsets.get("", 0))
+            found.fits_pinned = False
+        return
     schema = _schema(op, domain, version)
     if schema is None or (not domain and version < OLDEST_OPSET and _changed_before_oldest(op, version)):
         found.missing.setdefault((domain, op, version), node_label(node))
@@ -185,6 +198,13 @@ def _schema(op: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
         return None
     replaced = op in UPGRADES and not domain
     return None if schema.deprecated and not replaced else schema
+
+
+def domain_row(node: onnx.NodeProto, version: int) -> DomainRow | None:
+    """The row of an operator that ONNX does not have in opset `version` of its domain; None where there is none, too."""
+    domain, op, _ = function_key(node)
+    row = row_of(domain, op)
+    return row if row is not None and _schema(op, domain, version) is None else None
 
 
 @dataclass(frozen=True)
@@ -210,13 +230,24 @@ def _form(schema: onnx.defs.OpSchema) -> _Form:
     )
 
 
+@cache
+def _form_of_row(row: DomainRow) -> _Form:
+    return _Form(
+        attributes={attribute.name: attribute.kind for attribute in row.attributes},
+        required=frozenset(attribute.name for attribute in row.attributes if attribute.required),
+        inputs=row.inputs_taken,
+        outputs=row.outputs_given,
+        present=tuple(i for i, name in enumerate(row.operands) if name[-1] not in "?*"),
+    )
+
+
 def check_node(node: onnx.NodeProto, version: int) -> None:
     """Refuse a node with operands, outputs or attributes that its operator does not take in opset `version`."""
     domain, op, _ = function_key(node)
-    schema = _schema(op, domain, version)
-    if schema is None:
+    schema, row = _schema(op, domain, version), domain_row(node, version)
+    if schema is None and row is None:
         return
-    form = _form(schema)
+    form = _form(schema) if row is None else _form_of_row(row)
     where = f"node {node_label(node)!r} ({node.op_type})"
     for what, names, (least, most) in (("inputs", node.input, form.inputs), ("outputs", node.output, form.outputs)):
         if not least <= len(names) <= most:

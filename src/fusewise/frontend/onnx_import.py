@@ -1,8 +1,8 @@
 """ONNX in: a file, bytes or a `ModelProto` becomes a `Graph` at the pinned opset, typed, with its weights left in the file.
 
 One walk over the nodes in topological order does it: calls of model-local functions are replaced by their nodes
-(`functions`), bodies of control flow are imported the same way (`bodies`), old operators are rewritten (`upgrade`), and
-types are inferred as nodes are added (`infer_types`).
+(`functions`), bodies of control flow are imported the same way (`bodies`), old operators are rewritten (`upgrade`), those of
+other domains are written in ONNX's (`domains`), and types are inferred as nodes are added (`infer_types`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import onnx
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, UsageError
 from fusewise.frontend.bind import bind
 from fusewise.frontend.bodies import node_with_bodies, subgraph_of
-from fusewise.frontend.coverage import Coverage, check_node, survey
+from fusewise.frontend.coverage import Coverage, check_node, domain_row, survey
 from fusewise.frontend.declared import without_shape
+from fusewise.frontend.domains.table import written
 from fusewise.frontend.external import ExternalData
 from fusewise.frontend.functions import FunctionKey, check_expansion, expanded, function_key, noted, unused
 from fusewise.frontend.infer_control import body_inputs
@@ -143,10 +144,12 @@ def _opened(path: Path) -> Stored:
 class _Scope:
     """A graph or body while it is imported."""
 
-    def __init__(self, importer: _Import, walk: Inference, bodies: int = 0) -> None:
+    def __init__(self, importer: _Import, walk: Inference, outer: _Scope | None = None) -> None:
         self.importer = importer
+        self.opset = importer.opset
         self.walk = walk
-        self.bodies = bodies  # how many bodies this one is nested in
+        self.outer = outer
+        self.bodies: int = 0 if outer is None else outer.bodies + 1  # how many bodies this one is nested in
         self.nodes: list[Node] = []
         self.constants: dict[str, Constant] = {}
 
@@ -155,6 +158,19 @@ class _Scope:
 
     def value_of(self, name: str) -> np.ndarray | None:
         return self.walk.value_of(name) if name else None
+
+    def known_constant(self, name: str) -> Constant | None:
+        found = self.constants.get(name)
+        return found if found is not None or self.outer is None else self.outer.known_constant(name)
+
+    def infer(self, node: Node) -> None:
+        self.walk.add(node)
+
+    def add(self, node: Node) -> None:
+        """A node; its types are inferred, unless they were while it was written."""
+        if not self.walk.types.keys() >= set(node.writes):
+            self.walk.add(node)
+        self.nodes.append(node)
 
     def fresh(self, stem: str) -> str:
         return self.importer.fresh(stem)
@@ -312,9 +328,9 @@ class _Import:
             if a.type == onnx.AttributeProto.GRAPH
         }
         node = node_with_bodies(proto, bodies, _origin(proto), partial(self.weights.constant, where=node_label(proto)))
-        for replacement in upgraded(node, version, scope):
-            scope.walk.add(replacement)
-            scope.nodes.append(replacement)
+        row = domain_row(proto, version)
+        for replacement in upgraded(node, version, scope) if row is None else written(row, node, scope):
+            scope.add(replacement)
 
     def _constant(self, proto: onnx.NodeProto) -> Constant:
         label = node_label(proto)
@@ -341,7 +357,7 @@ class _Import:
         walk = Inference(self.opset, self.coverage.other_opsets, declared, outer.walk, self.limits)
         if outer.bodies >= self.limits.subgraph_depth:
             raise ResourceLimit(f"bodies of control flow nest deeper than {self.limits.subgraph_depth}")
-        scope = _Scope(self, walk, outer.bodies + 1)
+        scope = _Scope(self, walk, outer)
         for tensor in proto.initializer:
             self._unique(scope, tensor.name)
             scope.keep(tensor.name, self.weights.constant(tensor))

@@ -20,6 +20,7 @@ from fusewise.ir.dtypes import BOOL, DType
 from fusewise.ir.graph import Constant, Node, attributes_of, integer_array
 from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.infix import Infix
 from fusewise.ops.spec import Call
 from fusewise.passes.edit import Edit, may_be_empty
 from fusewise.records import record
@@ -28,7 +29,7 @@ __all__ = ["Notation", "Operand", "TensorValue", "call_of"]
 
 
 @record(frozen=True, eq=False)
-class TensorValue:
+class TensorValue(Infix):
     """A tensor of known shape in a graph that is being written."""
 
     name: str
@@ -50,33 +51,6 @@ class TensorValue:
     @property
     def dtype(self) -> DType:
         return self.kind.dtype
-
-    def __add__(self, other: Operand) -> TensorValue:
-        return self.notation.Add(self, other)
-
-    def __radd__(self, other: Operand) -> TensorValue:
-        return self.notation.Add(other, self)
-
-    def __sub__(self, other: Operand) -> TensorValue:
-        return self.notation.Sub(self, other)
-
-    def __rsub__(self, other: Operand) -> TensorValue:
-        return self.notation.Sub(other, self)
-
-    def __mul__(self, other: Operand) -> TensorValue:
-        return self.notation.Mul(self, other)
-
-    def __rmul__(self, other: Operand) -> TensorValue:
-        return self.notation.Mul(other, self)
-
-    def __truediv__(self, other: Operand) -> TensorValue:
-        return self.notation.Div(self, other)
-
-    def __rtruediv__(self, other: Operand) -> TensorValue:
-        return self.notation.Div(other, self)
-
-    def __neg__(self) -> TensorValue:
-        return self.notation.Neg(self)
 
 
 Operand = TensorValue | float | Sequence[int] | np.ndarray | None

@@ -23,13 +23,14 @@ __all__ = ["Rule", "Size", "Use", "ValidityRow", "alike", "shown"]
 class Use:
     """A node, the types of its operands (None: absent or unknown), and the values of those that are known.
 
-    `opset` is the version of the node's own domain.
+    `opset` is the version of the node's own domain, `formal` the names of the operands where ONNX does not say them.
     """
 
     node: Node
     types: tuple[ValueType | None, ...]
     constants: tuple[np.ndarray | None, ...]
     opset: int
+    formal: tuple[str, ...] = ()
 
     def attribute(self, name: str) -> Any:
         """The attribute, or ONNX's default for it; None where there is neither."""
@@ -91,7 +92,7 @@ class Use:
 
     def operand(self, i: int) -> str:
         """How messages name operand `i`: by its position and ONNX's name for it."""
-        formal = _operands(self.node.op, self.node.domain, self.opset)
+        formal = self.formal or _operands(self.node.op, self.node.domain, self.opset)
         name = formal[min(i, len(formal) - 1)] if formal else ""
         return f"its input {i} ({name})" if name else f"its input {i}"
 

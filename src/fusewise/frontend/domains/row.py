@@ -1,0 +1,191 @@
+"""An operator of a domain beside ONNX's own, as a row: what a node of it looks like, and how it is written in ONNX's operators.
+
+DomainRow(
+    "QuickGelu",
+    operands=("X",),
+    attributes=(real("alpha", 1.702),),
+    write=lambda g, call: call["X"] * g.Sigmoid(call["X"] * call.attribute("alpha")),
+)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from fusewise.errors import InvalidModel, UnsupportedModel
+from fusewise.frontend.domains.writer import DomainValue, DomainWriter
+from fusewise.frontend.upgrade import PINNED_OPSET
+from fusewise.ir.graph import Constant, Node
+from fusewise.ops.validity.use import Rule, Use
+from fusewise.records import record
+
+__all__ = [
+    "MICROSOFT",
+    "DomainAttribute",
+    "DomainCall",
+    "DomainRow",
+    "Written",
+    "integer",
+    "integers",
+    "real",
+    "reals",
+    "tensor",
+    "text",
+    "texts",
+]
+
+MICROSOFT = "com.microsoft"
+
+
+@record(frozen=True)
+class DomainAttribute:
+    """An attribute: `kind` as ONNX's `AttributeProto` numbers them, `default` None where nothing stands for an absent one."""
+
+    name: str
+    kind: int
+    default: Any = None
+    required: bool = False
+
+
+_REQUIRED: Any = object()
+
+
+def _attribute(name: str, kind: int, default: Any) -> DomainAttribute:
+    required = default is _REQUIRED
+    return DomainAttribute(
+        name, kind, None if required else tuple(default) if isinstance(default, list) else default, required
+    )
+
+
+def real(name: str, default: float | None = _REQUIRED) -> DomainAttribute:
+    """A float; required where no default is given, as with all of these."""
+    return _attribute(name, 1, default)
+
+
+def integer(name: str, default: int | None = _REQUIRED) -> DomainAttribute:
+    """An integer."""
+    return _attribute(name, 2, default)
+
+
+def text(name: str, default: str | None = _REQUIRED) -> DomainAttribute:
+    """A string."""
+    return _attribute(name, 3, default)
+
+
+def tensor(name: str, default: Constant | None = _REQUIRED) -> DomainAttribute:
+    """A tensor."""
+    return _attribute(name, 4, default)
+
+
+def reals(name: str, default: Sequence[float] | None = _REQUIRED) -> DomainAttribute:
+    """A list of floats."""
+    return _attribute(name, 6, default)
+
+
+def integers(name: str, default: Sequence[int] | None = _REQUIRED) -> DomainAttribute:
+    """A list of integers."""
+    return _attribute(name, 7, default)
+
+
+def texts(name: str, default: Sequence[str] | None = _REQUIRED) -> DomainAttribute:
+    """A list of strings."""
+    return _attribute(name, 8, default)
+
+
+Written = DomainValue | None | tuple[DomainValue | None, ...]
+"""The outputs of an operator as they were written; None for one that is absent or that nobody asked for."""
+
+
+@record(frozen=True)
+class DomainRow:
+    """One operator of a domain.
+
+    - `operands`, `outputs`: their names as its maker has them; `name?` may be absent, `name*` is any number, and the last.
+    - `shapes`, `rules`: what must hold of operands and attributes, as in `ops.validity` (a name in small letters is an attribute).
+    - `write`: its outputs, written with ONNX's operators of opset `opset`. Raises `InvalidModel` or `UnsupportedModel` by
+      `call.invalid` and `call.unsupported`.
+    """
+
+    op: str
+    write: Callable[[DomainWriter, DomainCall], Written]
+    operands: tuple[str, ...]
+    attributes: tuple[DomainAttribute, ...] = ()
+    outputs: tuple[str, ...] = ("output",)
+    shapes: str | Callable[[Use], str] = ""
+    rules: tuple[Rule, ...] = ()
+    domain: str = MICROSOFT
+    opset: int = PINNED_OPSET
+
+    @property
+    def inputs_taken(self) -> tuple[int, int]:
+        """The least and the largest number of operands."""
+        return _taken(self.operands)
+
+    @property
+    def outputs_given(self) -> tuple[int, int]:
+        """The least and the largest number of outputs."""
+        return _taken(self.outputs)
+
+    @property
+    def operand_names(self) -> tuple[str, ...]:
+        """The operands without what says that they may be absent."""
+        return tuple(name.rstrip("?*") for name in self.operands)
+
+
+def _taken(names: tuple[str, ...]) -> tuple[int, int]:
+    needed = max((i + 1 for i, name in enumerate(names) if name[-1] not in "?*"), default=0)
+    return needed, 2**31 if names and names[-1][-1] == "*" else len(names)
+
+
+class DomainCall:
+    """A node of the domain while it is written: its operands and attributes by name, defaults filled in."""
+
+    def __init__(self, row: DomainRow, node: Node, g: DomainWriter) -> None:
+        self.row = row
+        self.node = node
+        self._g = g
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {name: i for i, name in enumerate(self.row.operand_names)}
+
+    def get(self, name: str) -> DomainValue | None:
+        """An operand; None where it is absent."""
+        place = self._places[name]
+        given = place < len(self.node.inputs) and self.node.inputs[place]
+        return self._g.value(self.node.inputs[place]) if given else None
+
+    def __getitem__(self, name: str) -> DomainValue:
+        """An operand that the row needs, here at least; `UnsupportedModel` where it is absent."""
+        found = self.get(name)
+        if found is None:
+            raise self.unsupported(f"it is supported only with its input {name!r}")
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        """Is an operand given?"""
+        return self.get(name) is not None
+
+    def tail(self, name: str) -> tuple[DomainValue, ...]:
+        """The operands of a name that stands for any number of them."""
+        return tuple(self._g.value(one) for one in self.node.inputs[self._places[name] :])
+
+    def attribute(self, name: str) -> Any:
+        """An attribute or its default; None where there is neither."""
+        found = self.node.attribute(name)
+        return found if found is not None else next(a.default for a in self.row.attributes if a.name == name)
+
+    def wants(self, name: str) -> bool:
+        """Does the node have this output?"""
+        place = next(i for i, one in enumerate(self.row.outputs) if one.rstrip("?*") == name)
+        return place < len(self.node.outputs) and bool(self.node.outputs[place])
+
+    def invalid(self, problem: str) -> InvalidModel:
+        """The node breaks its operator's rules; `problem` is the end of a sentence that begins with the node."""
+        return self._g.invalid(problem)
+
+    def unsupported(self, problem: str) -> UnsupportedModel:
+        """The node is valid, but asks for what is not done."""
+        return self._g.unsupported(problem)

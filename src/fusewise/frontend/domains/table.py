@@ -1,0 +1,61 @@
+"""Every operator of other domains that is known, and a node of one written in ONNX's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from fusewise.errors import InvalidModel
+from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
+from fusewise.frontend.domains.microsoft.norms import NORMS
+from fusewise.frontend.domains.microsoft.products import PRODUCTS
+from fusewise.frontend.domains.row import DomainCall, DomainRow
+from fusewise.frontend.domains.writer import DomainWriter, WriterSite
+from fusewise.ir.graph import Node
+from fusewise.ops.validity.signature import misfit
+from fusewise.ops.validity.use import Use
+
+__all__ = ["ROWS", "nearest", "row_of", "written"]
+
+ROWS: tuple[DomainRow, ...] = (*ACTIVATIONS, *NORMS, *PRODUCTS)
+
+_BY_NAME: Mapping[tuple[str, str], DomainRow] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
+
+
+def row_of(domain: str, op: str) -> DomainRow | None:
+    """The row of an operator; None for one that is not known."""
+    return _BY_NAME.get((domain, op))
+
+
+def nearest(domain: str, op: str) -> str:
+    """The name of the known operator of a domain that is most like `op`; empty where none is like it."""
+    return next(iter(get_close_matches(op, [row.op for row in ROWS if row.domain == domain], 1)), "")
+
+
+def written(row: DomainRow, node: Node, site: WriterSite) -> list[Node]:
+    """The nodes that do what `node` does, their types inferred. Raises `InvalidModel` where the row forbids its operands."""
+    g = DomainWriter(site, node)
+    defaults = {a.name: a.default for a in row.attributes if node.attribute(a.name) is None}
+    full = node.with_attributes(**defaults)
+    found = _fault(row, full, site)
+    if found:
+        raise InvalidModel(f"node {node.label!r} ({node.op}): {found}")
+    outputs = row.write(g, DomainCall(row, full, g))
+    return g.written(outputs if isinstance(outputs, tuple) else (outputs,))
+
+
+def _fault(row: DomainRow, node: Node, site: WriterSite) -> str:
+    """What the row forbids about a node; rules come first, as in `ops.validity`."""
+    use = Use(
+        node,
+        tuple(site.type_of(name) if name else None for name in node.inputs),
+        tuple(site.value_of(name) if name else None for name in node.inputs),
+        1,
+        row.operand_names,
+    )
+    for rule in row.rules:
+        if wrong := rule(use):
+            return wrong
+    shapes = row.shapes if isinstance(row.shapes, str) else row.shapes(use)
+    return misfit(shapes, use, {}) if shapes else ""

@@ -1,0 +1,100 @@
+"""Models of one node of another domain, and whether they agree with ONNX Runtime, at fixed and at free dimensions.
+
+agree(Case("QuickGelu", (x,), attributes={"alpha": 1.0}))
+agree(Case("BiasGelu", (x, b)), Case("BiasGelu", (longer, b)), free={0: {0: "batch", 1: "sequence"}})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import fusewise
+from fusewise.bench.accuracy import relative_error, tolerance_of
+
+Free = Mapping[int, Mapping[int, str]]
+"""Names of free dimensions, by operand and axis."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node: its operands by place, None for absent ones, which of them are constants, how many outputs it has.
+
+    An output whose number is in `absent` is not asked for.
+    """
+
+    op: str
+    operands: tuple[np.ndarray | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    constant: tuple[int, ...] = ()
+    outputs: int = 1
+    absent: tuple[int, ...] = ()
+    domain: str = "com.microsoft"
+    opset: int = 21
+
+    @property
+    def feeds(self) -> dict[str, np.ndarray]:
+        return {f"x{k}": x for k, x in enumerate(self.operands) if x is not None and k not in self.constant}
+
+    @property
+    def node(self) -> onnx.NodeProto:
+        inputs = [f"x{k}" if x is not None else "" for k, x in enumerate(self.operands)]
+        outputs = ["" if k in self.absent else f"y{k}" for k in range(self.outputs)]
+        return helper.make_node(self.op, inputs, outputs, name="here", domain=self.domain, **self.attributes)
+
+    def model(self, free: Free = MappingProxyType({})) -> onnx.ModelProto:
+        ports, constants = [], []
+        for k, x in enumerate(self.operands):
+            if x is not None and k in self.constant:
+                constants.append(numpy_helper.from_array(x, f"x{k}"))
+            elif x is not None:
+                dims = [free.get(k, {}).get(axis, extent) for axis, extent in enumerate(x.shape)]
+                ports.append(helper.make_tensor_value_info(f"x{k}", helper.np_dtype_to_tensor_dtype(x.dtype), dims))
+        results = [onnx.ValueInfoProto(name=name) for name in self.node.output if name]
+        graph = helper.make_graph([self.node], "g", ports, results, constants)
+        return model_of(graph, self.opset)
+
+
+def model_of(graph: onnx.GraphProto, opset: int = 21) -> onnx.ModelProto:
+    """A model that imports ONNX's domain and Microsoft's."""
+    versions = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=versions, ir_version=10)
+
+
+def expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[Any]:
+    """What ONNX Runtime makes of a model as it is."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    found: list[Any] = session.run(None, dict(feeds))
+    return found
+
+
+def agree(*cases: Case, free: Free = MappingProxyType({}), tolerance: float | None = None, strict: bool = True) -> None:
+    """The first case at fixed dimensions, and all of them by one program with free ones, if there are any.
+
+    `tolerance` is that of `relative_error`, by default the one of the element type; `strict` refuses host steps.
+    """
+    _compare(fusewise.compile(cases[0].model(), strict=strict, cache="off"), cases[:1], tolerance)
+    if free:
+        _compare(fusewise.compile(cases[0].model(free), strict=strict, cache="off"), cases, tolerance)
+
+
+def _compare(compiled: fusewise.Model, cases: tuple[Case, ...], tolerance: float | None) -> None:
+    for case in cases:
+        names = [name for name in case.node.output if name]
+        answers = compiled.run(names, case.feeds)
+        for name, found, wanted in zip(names, answers, expected(case.model(), case.feeds), strict=True):
+            error = relative_error(found, wanted)
+            limit = tolerance_of(wanted) if tolerance is None else tolerance
+            assert error <= limit, (name, error, limit, np.shape(found), np.shape(wanted))
