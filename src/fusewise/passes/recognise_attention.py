@@ -21,6 +21,7 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, looking_for, rebuilt, sweep
+from fusewise.passes.share_heads import SHARE_HEADS
 from fusewise.records import record
 from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
@@ -39,10 +40,12 @@ def recognise_attention(graph: Graph, trace: Trace) -> Graph:
 
     s = MatMul(q, Transpose(k)); w = Softmax(Add(Div(s, root), mask)); y = MatMul(w, v)   ->   y = Attention(q, k, v, mask)
 
+    Heads that share keys are not repeated (`passes.share_heads`).
+
     Refused: other element types than float32, heads that are broadcast, more than one mask, a scale after the mask, or someone
     else reads an inner value.
     """
-    return sweep(graph, trace, (_RULE,) if graph.opset >= OPSET else ())
+    return sweep(graph, trace, (_RULE, SHARE_HEADS) if graph.opset >= OPSET else ())
 
 
 @record(frozen=True)
