@@ -166,6 +166,9 @@ class _Scope:
     def infer(self, node: Node) -> None:
         self.walk.add(node)
 
+    def declared(self, name: str) -> ValueType | None:
+        return self.walk.declared.get(name)
+
     def add(self, node: Node) -> None:
         """A node; its types are inferred, unless they were while it was written."""
         if not self.walk.types.keys() >= set(node.writes):

@@ -148,7 +148,7 @@ def _tensor_fit(call: Call) -> bool:
         return False
     axis = call.attribute("axis", -2) % cache.rank
     same = all(
-        n == most or (d == axis and known_below(n, most + 1))
+        n == most or (d == axis and (not known_below(most, n) if call.has(2) else known_below(n, most + 1)))
         for d, (n, most) in enumerate(zip(update.dims, cache.dims, strict=True))
     )
     return same and axis > 0 and (not call.has(2) or call.input(2).dims == cache.dims[:1])

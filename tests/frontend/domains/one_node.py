@@ -85,9 +85,9 @@ def agree(*cases: Case, free: Free = MappingProxyType({}), tolerance: float | No
 
     `tolerance` is that of `relative_error`, by default the one of the element type; `strict` refuses host steps.
     """
-    _compare(fusewise.compile(cases[0].model(), strict=strict, cache="off"), cases[:1], tolerance)
+    _compare(fusewise.compile(cases[0].model(), strict=strict, cache=False), cases[:1], tolerance)
     if free:
-        _compare(fusewise.compile(cases[0].model(free), strict=strict, cache="off"), cases, tolerance)
+        _compare(fusewise.compile(cases[0].model(free), strict=strict, cache=False), cases, tolerance)
 
 
 def _compare(compiled: fusewise.Model, cases: tuple[Case, ...], tolerance: float | None) -> None:

@@ -105,7 +105,7 @@ def test_in_bodies_and_functions() -> None:
     model = model_of(graph)
     model.functions.append(function)
     model.opset_import.append(helper.make_opsetid("local", 1))
-    compiled = fusewise.compile(model, cache="off")
+    compiled = fusewise.compile(model, cache=False)
     x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
     for yes in (True, False):
         feeds = {"yes": np.array(yes), "x": x}

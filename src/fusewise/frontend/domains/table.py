@@ -8,8 +8,12 @@ from types import MappingProxyType
 
 from fusewise.errors import InvalidModel
 from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
+from fusewise.frontend.domains.microsoft.attention import ATTENTION
+from fusewise.frontend.domains.microsoft.biases import BIASES
+from fusewise.frontend.domains.microsoft.group_query import GROUP_QUERY
 from fusewise.frontend.domains.microsoft.norms import NORMS
 from fusewise.frontend.domains.microsoft.products import PRODUCTS
+from fusewise.frontend.domains.microsoft.rotary import ROTARY
 from fusewise.frontend.domains.row import DomainCall, DomainRow
 from fusewise.frontend.domains.writer import DomainWriter, WriterSite
 from fusewise.ir.graph import Node
@@ -18,7 +22,7 @@ from fusewise.ops.validity.use import Use
 
 __all__ = ["ROWS", "nearest", "row_of", "written"]
 
-ROWS: tuple[DomainRow, ...] = (*ACTIVATIONS, *NORMS, *PRODUCTS)
+ROWS: tuple[DomainRow, ...] = (*ACTIVATIONS, *ATTENTION, *BIASES, *GROUP_QUERY, *NORMS, *PRODUCTS, *ROTARY)
 
 _BY_NAME: Mapping[tuple[str, str], DomainRow] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
 

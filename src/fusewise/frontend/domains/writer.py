@@ -35,6 +35,9 @@ class WriterSite(UpgradeSite, Protocol):
     def known_constant(self, name: str) -> Constant | None:
         """The constant of this name, of this graph or of those around it."""
 
+    def declared(self, name: str) -> ValueType | None:
+        """The type that the model itself says a value has."""
+
     def keep(self, name: str, constant: Constant) -> None:
         """Add a constant under a fresh name."""
 

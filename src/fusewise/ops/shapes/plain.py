@@ -91,6 +91,20 @@ def _scattered_nd(case: Operands) -> tuple[Shape, ...]:
     return (data,)
 
 
+def _tensor_scattered(case: Operands) -> tuple[Shape, ...]:
+    """Rows for a part of the places along one axis."""
+    data, updates = case.shape(0), case.shape(1)
+    axis = case.axis("axis", -2, len(data))
+    for d, (size, wanted) in enumerate(zip(updates, data, strict=True)):
+        if d == axis:
+            case.at_least(wanted, size, f"the size along axis {d} of the cache")
+        else:
+            case.equal(size, wanted, f"the sizes along axis {d} of updates and of what they replace")
+    if case.has(2):
+        case.equal(case.shape(2)[0], data[0], "the samples of a cache and those that a place is given for")
+    return (data,)
+
+
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor "
     "Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign "
@@ -99,7 +113,7 @@ _UNARY = (
 _LIKE_FIRST = (
     "CumProd CumSum DequantizeLinear Dropout EyeLike GroupNormalization Hardmax InstanceNormalization LRN LogSoftmax "
     "LpNormalization MeanVarianceNormalization PRelu QuantizeLinear RMSNormalization RandomNormalLike RandomUniformLike "
-    "ReverseSequence RotaryEmbedding Softmax TensorScatter Trilu"
+    "ReverseSequence RotaryEmbedding Softmax Trilu"
 )
 _BROADCAST = (
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or "
@@ -119,6 +133,7 @@ PLAIN: Mapping[str, Row] = MappingProxyType(
         **dict.fromkeys(("Scatter", "ScatterElements"), _scattered),
         "ScatterND": _scattered_nd,
         "SwiGLU": _alike,
+        "TensorScatter": _tensor_scattered,
         "TopK": _top,
     }
 )
