@@ -22,6 +22,7 @@ from fusewise.codegen.families.normalization.pixels import CHANNEL_NORM
 from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
 from fusewise.codegen.families.pool import POOL
 from fusewise.codegen.families.product.byte_tiles import BYTE_TILES
+from fusewise.codegen.families.product.dequantized import DEQUANTIZED
 from fusewise.codegen.families.product.integer import BYTE_PRODUCT, INTEGER_PRODUCT
 from fusewise.codegen.families.product.matrix import PRODUCT
 from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
@@ -50,8 +51,9 @@ CONV: tuple[Kernel[Any, Any], ...] = (
 )
 CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, BYTE_TILE_CONV, QUAD_CONV, INTEGER_CONV)
 
-PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, PAIRS, STRASSEN, PRODUCT)
-"""None accepts other types than floats, or computed operands: those tasks run from the operator's definition."""
+PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, PAIRS, STRASSEN, PRODUCT, DEQUANTIZED)
+"""None accepts other types than floats, or operands computed otherwise than from quantised weights: those tasks run from the
+operator's definition."""
 
 MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_TILES, BYTE_PRODUCT, INTEGER_PRODUCT)
 

@@ -21,6 +21,7 @@ from fusewise.fusion.legal import FusionLimits, constraint, host_constraint
 from fusewise.fusion.verdicts import Reason, Verdict, combine
 from fusewise.ir.walk import predecessors, successors
 from fusewise.ops.spec import Mapping
+from fusewise.passes.packed_weights import dequantised_weights
 from fusewise.records import record
 from fusewise.trace import Trace
 
@@ -243,7 +244,8 @@ class FusionBlocks:
 
 
 def grow(blocks: FusionBlocks) -> None:
-    """Merge blocks from seeds, and then along every edge that is still open."""
+    """Merge products with their quantised weights, blocks from seeds, and then along every edge that is still open."""
+    _join_weights(blocks)
     for seed in _seeds(blocks.ecg):
         while _one_merge(blocks, blocks.owner[seed]):
             pass
@@ -256,6 +258,18 @@ def grow(blocks: FusionBlocks) -> None:
                     if not _one_merge(blocks, blocks.owner[n], ahead=True, late=late):
                         break
                     changed = True
+
+
+def _join_weights(blocks: FusionBlocks) -> None:
+    """Merge every product with what dequantises its weights for nobody else."""
+    graph = blocks.ecg.graph
+    weights = Judgement(Reason.WEIGHTS, Mapping.MANY_TO_MANY, Verdict.FUSE)
+    for n, node in enumerate(graph.nodes):
+        before = dequantised_weights(graph, node)
+        if all(graph.is_inner(one.outputs[0]) for one in before):
+            for one in reversed(before):
+                if not blocks.merge(blocks.owner[graph.producer[one.outputs[0]]], blocks.owner[n], weights):
+                    break
 
 
 def grow_as_published(blocks: FusionBlocks) -> None:

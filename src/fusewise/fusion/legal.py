@@ -23,6 +23,7 @@ from fusewise.fusion.verdicts import Reason
 from fusewise.ir.size import Size, evaluate, symbols_of
 from fusewise.ir.types import TensorType
 from fusewise.ops.spec import Mapping
+from fusewise.passes.packed_weights import dequantised_weights
 from fusewise.records import record
 
 __all__ = ["LIMITS", "FusionLimits", "constraint", "depth", "host_constraint"]
@@ -241,11 +242,14 @@ def _is_slice_for_user(shape: _Shape, value: str, aligned: Container[str]) -> bo
 
 
 def _prologue(shape: _Shape, anchor: int, before: Iterable[int]) -> Reason | None:
-    """Index changes are strides to every kernel; kernels over rows, and a pointwise convolution, compute what they read."""
-    ecg = shape.ecg
+    """Index changes are strides to every kernel; kernels over rows, and a pointwise convolution, compute what they read; products
+    dequantise weights."""
+    ecg, node = shape.ecg, shape.ecg.node(anchor)
+    weights = {one.outputs[0] for one in dequantised_weights(ecg.graph, node)}
+    before = [n for n in before if ecg.node(n).outputs[0] not in weights]
     if all(ecg.is_view(n) for n in before):
         return None
-    spec, node = ecg.spec(anchor), ecg.node(anchor)
+    spec = ecg.spec(anchor)
     assert spec is not None
     if any(not ecg.is_view(n) and ecg.mapping(n) != Mapping.ONE_TO_ONE for n in before):
         return Reason.PROLOGUE

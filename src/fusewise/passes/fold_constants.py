@@ -22,6 +22,7 @@ from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.passes.known_branch import KNOWN_BRANCH
 from fusewise.passes.later import transposed
 from fusewise.passes.merge_equal import NOT_REPEATABLE
+from fusewise.passes.packed_weights import packed_weights
 from fusewise.passes.steady_states import STEADY_STATES
 from fusewise.trace import Trace
 
@@ -65,9 +66,15 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
     and what a Loop or Scan hands on as it is comes from outside.
 
     Left alone: random operators, bodies of control flow but those of short Loops, and what would grow: a folded constant is small,
-    or at most 16 MiB and four times its operands, or no larger than they are.
+    or at most 16 MiB and four times its operands, or no larger than they are. So do weights that are multiplied as they are stored.
     """
-    return sweep(graph, trace, (KNOWN_BRANCH, STEADY_STATES, LocalRule("fold_constants", (), fold_node)))
+    kept = packed_weights(graph)
+
+    def folded(edit: Edit, node: Node) -> Change | None:
+        is_kept = node.op == "DequantizeLinear" and node.outputs[0] in kept and _grows(edit, node)
+        return None if is_kept else fold_node(edit, node)
+
+    return sweep(graph, trace, (KNOWN_BRANCH, STEADY_STATES, LocalRule("fold_constants", (), folded)))
 
 
 def fold_node(edit: Edit, node: Node) -> Change | None:
@@ -159,6 +166,12 @@ def _affordable(edit: Edit, node: Node) -> bool:
         if not (made <= given or weights or made <= most):
             return False
     return _flops(edit, node) <= (_MOST_PRODUCT_FLOPS if node.op in _PRODUCTS else _MOST_FLOPS)
+
+
+def _grows(edit: Edit, node: Node) -> bool:
+    """Is the result of a node larger than small?"""
+    kind = edit.static(node.outputs[0])
+    return kind is not None and kind.nbytes > SMALL_BYTES
 
 
 def _is_without_code(node: Node) -> bool:

@@ -16,7 +16,7 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
-__all__ = ["MatrixProduct", "in_lanes", "matmul_of", "understand"]
+__all__ = ["MatrixProduct", "in_lanes", "matmul_of", "product_of", "understand"]
 
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
@@ -78,7 +78,12 @@ def understand(task: Task, instructions: InstructionSet) -> MatrixProduct | Refu
         return RefusalReason("element type has no matrix product kernel", left.operand.dtype.name)
     if right.operand.constant and (reads(task, right.operand.name) or left.operand.name == right.operand.name):
         return RefusalReason("the packed operand is also read otherwise", right.operand.name)
-    return matmul_of(task, left, right) if anchor.op == "MatMul" else _gemm(task, left, right)
+    return product_of(task, left, right)
+
+
+def product_of(task: Task, left: OperandView, right: OperandView) -> MatrixProduct | RefusalReason:
+    """The product of these operands at a MatMul or Gemm, or why it is none."""
+    return matmul_of(task, left, right) if task.anchored.op == "MatMul" else _gemm(task, left, right)
 
 
 def matmul_of(task: Task, left: OperandView, right: OperandView) -> MatrixProduct:

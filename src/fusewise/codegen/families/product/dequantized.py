@@ -1,0 +1,324 @@
+"""Products with quantised weights, which lie in memory as they are stored and become numbers in registers.
+
+A few rows multiply them as they are read, in words of several: a shift and an instruction that picks one of sixteen numbers turn
+weights of a step of the reduction into floats, and what the steps of a block add up to is scaled. For many rows a worker
+dequantises a panel, for all tiles of a block of rows, and multiplies floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from fusewise.codegen.families.product.loops import Parts
+from fusewise.codegen.families.product.matrix import MatrixSchedule, write_by
+from fusewise.codegen.families.product.places import Left, row_pointers
+from fusewise.codegen.families.product.plan import ProductSchedule, cycles_of, plan_product, product_pieces, tiles_for
+from fusewise.codegen.families.product.quantized import QuantizedProduct, packings, understand_quantized, zero_dtype
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
+from fusewise.codegen.llvm.registers import widen
+from fusewise.codegen.llvm.stores import far_of
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
+from fusewise.codegen.nest.tile import Ahead, Panel, Tile
+from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.dtypes import INT32, DType, dtype_named
+from fusewise.lower.task import Task
+from fusewise.records import record
+
+__all__ = ["DEQUANTIZED"]
+
+MOST_ROWS = 8
+"""Rows that weights are dequantised anew for; for more, panels are made: chosen."""
+
+LONGEST_SUM = 256
+"""Steps that are added up before they are scaled, at most, where a block has more."""
+
+WRITTEN_WORDS = 4
+"""Words of a block that are written out one after the other; of more, in a loop."""
+
+TABLE_BITS, TABLE_LANES = 4, 16
+"""Bits that an instruction picks a number from a table by; it looks at no others, of as many lanes."""
+
+IN_REGISTERS, IN_PANELS = "dequantised in registers", "dequantised in panels"
+
+
+def _schedules(q: QuantizedProduct, task: Task, target: Target, most: int | None = 6) -> Iterable[MatrixSchedule]:
+    """By rows in registers for a few, else by panels; with `most` None all that there are."""
+    product = q.product
+    ways: list[tuple[Tile, str]] = []
+    if product.height <= MOST_ROWS or most is None:
+        ways += [(tile, IN_REGISTERS) for tile in _few(q, target, min(product.height, MOST_ROWS))]
+    if product.height > MOST_ROWS or most is None:
+        ways += [(tile, IN_PANELS) for tile in _many(q, target)]
+    if most is None:
+        ways += [(tile, IN_REGISTERS) for tile in _few(q, target, 1)]
+    for tile, how in ways[:most]:
+        yield MatrixSchedule(_planned(q, task, target, tile, how), how)
+
+
+def _few(q: QuantizedProduct, target: Target, rows: int) -> Iterator[Tile]:
+    """Tiles of so many rows, whose sums are there twice: of a block, and of all before."""
+    for vectors in (4, 2, 1):
+        fits = rows * (2 * vectors + 1) + vectors + 2 <= target.registers or vectors == 1
+        if vectors <= q.group and fits:
+            yield Tile(rows, vectors, q.lanes, q.product.instruction)
+
+
+def _many(q: QuantizedProduct, target: Target) -> list[Tile]:
+    """Tiles of panels that are made; narrow ones where the depth is long."""
+    every = [tile for tile in tiles_for(q.product, target, (q.lanes,)) if q.group % tile.vectors == 0]
+    near = [tile for tile in every if _panel_bytes(q, tile) <= target.l2_bytes // 4]
+    return near or [tile for tile in every if tile.vectors == 1]
+
+
+def _panel_bytes(q: QuantizedProduct, tile: Tile) -> int:
+    return q.product.depth * tile.width * q.product.instruction.sum.itemsize
+
+
+def _planned(q: QuantizedProduct, task: Task, target: Target, tile: Tile, how: str) -> ProductSchedule:
+    """Workers share out panels where there are enough, so that each dequantises its own."""
+    product, row_bytes = q.product, q.product.depth * q.m.dtype.itemsize
+    right_bytes = q.words * product.columns * 4
+    planned = plan_product(product, target, tile, row_bytes, right_bytes)
+    panels = -(-product.columns // tile.width)
+    by_columns = planned.by_columns or panels >= 2 * target.workers
+    return replace(planned, by_columns=by_columns, far=far_of(task, target))
+
+
+def _arguments(q: QuantizedProduct, task: Task, schedule: MatrixSchedule) -> tuple[Argument, ...]:
+    extra = [Argument(name, packing) for name, packing in packings(q)]
+    if schedule.right == IN_PANELS:
+        extra.append(working_memory(_panel_bytes(q, schedule.product.tile)))
+    if schedule.product.prefetch is not None:
+        extra.append(Argument("later"))
+    return operand_arguments(task, extra)
+
+
+def _write(o: OpenFunction, q: QuantizedProduct, schedule: MatrixSchedule) -> None:
+    dequantizing = _Dequantizing(o, q, schedule.product.tile)
+    if schedule.right == IN_REGISTERS:
+        adapted = dequantizing.in_registers
+    else:
+        adapted = partial(dequantizing.in_panels, o.scratch(), o.tag())
+    write_by(lambda _, m, one, parts: adapted(parts), o, q.m, schedule)
+
+
+@record(frozen=True)
+class _At:
+    """Where the words, scales and zero points of a panel's columns lie."""
+
+    words: Value
+    scales: Value
+    zeros: Value | None
+
+
+_Block = Callable[[_At, Int, int, Sequence[Value]], Sequence[Value]]
+_Step = Callable[[Int, Sequence[Value], Sequence[Value]], Sequence[Value]]
+
+
+@record(frozen=True)
+class _Dequantizing:
+    """Writes what turns weights into numbers, for a tile."""
+
+    o: OpenFunction
+    q: QuantizedProduct
+    tile: Tile
+
+    @property
+    def f(self) -> Function:
+        return self.o.f
+
+    @property
+    def unit(self) -> int:
+        """Steps that are added up before they are scaled."""
+        block = self.q.block
+        return block if block <= LONGEST_SUM or (block % LONGEST_SUM and self.q.blocks > 1) else LONGEST_SUM
+
+    # --- the two ways ---------------------------------------------------------------------------------------------
+
+    def in_registers(self, parts: Parts) -> Parts:
+        """Weights are dequantised where they are multiplied."""
+
+        def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
+            at = self._panel(panel)
+            return Panel((at.words, at.scales) if at.zeros is None else (at.words, at.scales, at.zeros), 0)
+
+        def taps(
+            tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value], ahead: Sequence[Ahead]
+        ) -> Sequence[Value]:
+            words, scales, *zeros = panel.columns
+            rows = row_pointers(self.f, self.q.product, tile, left, row)
+            return self._reduced(_At(words, scales, zeros[0] if zeros else None), rows, sums)
+
+        return replace(parts, right=right, taps=taps)
+
+    def in_panels(self, scratch: Value, tag: Value, parts: Parts) -> Parts:
+        """A panel is dequantised before its tiles are reduced."""
+        f, tile = self.f, self.tile
+
+        def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
+            f.stage(tag, panel, lambda: self._unpacked(self._panel(panel), scratch))
+            return Panel(tuple(f.at(scratch, v * tile.lanes) for v in range(tile.vectors)), tile.width)
+
+        return replace(parts, right=right)
+
+    # --- where things lie -----------------------------------------------------------------------------------------
+
+    def _panel(self, panel: Int) -> _At:
+        """The columns of a tile, as many as its vectors of a packed panel."""
+        f, q, tile, pointers = self.f, self.q, self.tile, self.o.pointers
+        parts = q.group // tile.vectors
+        which, inside = f.udiv(panel, parts), f.mul(f.urem(panel, parts), tile.width)
+
+        def at(name: str, rows: int, element: str) -> Value:
+            return f.at(pointers[name], f.add(f.mul(which, rows * q.group * q.lanes), inside), element)
+
+        zeros = None if q.zeros is None else at(q.zeros.operand.name, q.blocks, "i8")
+        scales = at(q.scales.operand.name, q.blocks, memory_type(q.scales.operand.dtype))
+        return _At(at(q.weights.operand.name, q.words, "i32"), scales, zeros)
+
+    def _row(self, pointer: Value, row: Int, dtype: DType) -> list[Value]:
+        """The vectors of a row of a panel, as they are stored."""
+        f, q, stored = self.f, self.q, memory_type(dtype)
+        first = f.at(pointer, f.mul(row, q.group * q.lanes), stored)
+        kind = vector(stored, q.lanes)
+        return [f.load(kind, f.at(first, v * q.lanes, stored)) for v in range(self.tile.vectors)]
+
+    def _scales(self, at: _At, block: Int) -> list[Value]:
+        dtype = self.q.scales.operand.dtype
+        return [widen(self.f, self.o.instructions, value, dtype) for value in self._row(at.scales, block, dtype)]
+
+    def _zeros(self, at: _At, block: Int) -> list[Value] | None:
+        if at.zeros is None:
+            return None
+        f, dtype = self.f, dtype_named(zero_dtype(self.q.weights.operand.dtype))
+        wide = "sext" if dtype.kind == "int" else "zext"
+        return [f.convert("sitofp", f.convert(wide, v, "i32"), "float") for v in self._row(at.zeros, block, dtype)]
+
+    # --- numbers --------------------------------------------------------------------------------------------------
+
+    def _numbers(self, words: Sequence[Value], step: int, zeros: Sequence[Value] | None) -> list[Value]:
+        """The weights at a step of their words, less the zero points."""
+        found = [number(self.f, self.o.instructions, self.q.weights.operand.dtype, word, step) for word in words]
+        return found if zeros is None else [self.f.fsub(a, z) for a, z in zip(found, zeros, strict=True)]
+
+    def _each(self, at: _At, block: _Block, carried: Sequence[Value]) -> Sequence[Value]:
+        """Runs of steps that share a scale: `block(at, first, steps, carried)` gives the next carried values."""
+        f, depth, unit = self.f, self.q.product.depth, min(self.unit, self.q.product.depth)
+        whole = depth // unit
+
+        def one(number: Value, before: Sequence[Value]) -> Sequence[Value]:
+            return block(at, f.mul(number, unit), unit, before)
+
+        carried = f.loop(0, whole, 1, one, carried, rolled=True)
+        return block(at, whole * unit, depth % unit, carried) if depth % unit else carried
+
+    def _steps(
+        self, at: _At, first: Int, steps: int, zeros: Sequence[Value] | None, one: _Step, carried: Sequence[Value]
+    ) -> Sequence[Value]:
+        """So many steps from the first on, which begins a word: `one(step, numbers, carried)` gives the next carried values."""
+        f, per_word = self.f, self.q.per_word
+        before = f.udiv(first, per_word)
+
+        def some(word: Int, given: Sequence[Value], count: int) -> Sequence[Value]:
+            words = self._row(at.words, f.add(before, word), INT32)
+            start = f.add(first, f.mul(word, per_word))
+            for step in range(count):
+                given = one(f.add(start, step), self._numbers(words, step, zeros), given)
+            return given
+
+        whole, rest = divmod(steps, per_word)
+        if whole <= WRITTEN_WORDS:
+            for word in range(whole):
+                carried = some(word, carried, per_word)
+        else:
+            carried = f.loop(0, whole, 1, lambda word, given: some(word, given, per_word), carried, rolled=True)
+        return some(whole, carried, rest) if rest else carried
+
+    def _reduced(self, at: _At, rows: Sequence[Value], sums: Sequence[Value]) -> Sequence[Value]:
+        """The sums of a tile and its products, row by row."""
+        f, tile, instructions, m = self.f, self.tile, self.o.instructions, self.q.m
+        stored, every = memory_type(m.dtype), range(tile.vectors)
+
+        def step(k: Int, numbers: Sequence[Value], before: Sequence[Value]) -> Sequence[Value]:
+            found = []
+            for r, row in enumerate(rows):
+                x = f.load(stored, f.at(row, f.mul(k, m.depth_stride), stored))
+                x = f.splat(widen(f, instructions, x, m.dtype), tile.lanes)
+                found += [multiply_add(f, instructions, x, numbers[v], before[r * tile.vectors + v]) for v in every]
+            return found
+
+        def block(at: _At, first: Int, steps: int, before: Sequence[Value]) -> Sequence[Value]:
+            number = f.udiv(first, self.q.block)
+            zeros = self._zeros(at, number)
+            found = self._steps(at, first, steps, zeros, step, [f.constant(0.0, tile.kind)] * len(sums))
+            scales = self._scales(at, number)
+            pairs = enumerate(zip(found, before, strict=True))
+            return [multiply_add(f, instructions, a, scales[k % tile.vectors], b) for k, (a, b) in pairs]
+
+        return self._each(at, block, sums)
+
+    def _unpacked(self, at: _At, to: Value) -> None:
+        """Write the numbers of a panel, step by step."""
+        f, tile = self.f, self.tile
+
+        def block(at: _At, first: Int, steps: int, carried: Sequence[Value]) -> Sequence[Value]:
+            number = f.udiv(first, self.q.block)
+            zeros, scales = self._zeros(at, number), self._scales(at, number)
+
+            def step(k: Int, numbers: Sequence[Value], given: Sequence[Value]) -> Sequence[Value]:
+                start = f.at(to, f.mul(k, tile.width))
+                for v, (one, scale) in enumerate(zip(numbers, scales, strict=True)):
+                    f.store(f.fmul(one, scale), f.at(start, v * tile.lanes))
+                return given
+
+            return self._steps(at, first, steps, zeros, step, carried)
+
+        self._each(at, block, ())
+
+
+def number(f: Function, instructions: InstructionSet, dtype: DType, words: Value, step: int) -> Value:
+    """The weights at a step of words that hold several, as floats."""
+    bits, lanes = dtype.bits, words.lanes
+    if bits <= TABLE_BITS and lanes == TABLE_LANES and instructions.vector_bits >= 512 and _is_x86(instructions):
+        places = f.binary("lshr", words, f.constant(step * bits, words.type)) if step else words
+        table = f.constants([_value(place, dtype) for place in range(1 << TABLE_BITS)], "float")
+        return f.call_intrinsic("llvm.x86.avx512.permvar.sf.512", table.type, table, places)
+    above = 32 - bits * (step + 1)
+    if dtype.kind == "int":
+        high = f.binary("shl", words, f.constant(above, words.type)) if above else words
+        return f.convert("sitofp", f.binary("ashr", high, f.constant(32 - bits, words.type)), "float")
+    low = f.binary("lshr", words, f.constant(step * bits, words.type)) if step else words
+    return f.convert("sitofp", f.binary("and", low, f.constant((1 << bits) - 1, words.type)), "float")
+
+
+def _is_x86(instructions: InstructionSet) -> bool:
+    return instructions.triple.startswith("x86_64")
+
+
+def _value(bits: int, dtype: DType) -> float:
+    """The number that the lowest of some bits are."""
+    low = bits & ((1 << dtype.bits) - 1)
+    is_negative = dtype.kind == "int" and low >> (dtype.bits - 1)
+    return float(low - (1 << dtype.bits) if is_negative else low)
+
+
+DEQUANTIZED = Kernel(
+    "quantised-product",
+    understand_quantized,
+    _schedules,
+    _arguments,
+    written(_arguments, _write, overwrites=True),
+    cycles=lambda q, target, schedule: (
+        cycles_of(q.product, target, schedule.product.tile) if schedule.right == IN_PANELS else 0
+    ),
+    fetching=MatrixSchedule.with_prefetch,
+    pieces=lambda q, target, schedule: product_pieces(q.product, target, schedule.product),
+    writes_once=lambda q, schedule: q.product.is_written_once(schedule.product.tile),
+    every=partial(_schedules, most=None),
+)

@@ -1,0 +1,241 @@
+"""Products with quantised weights as read off a task: the right operand is (w - z) * s, of constants.
+
+How they are packed for kernels that dequantise in registers: weights side by side in words of 32 bits, steps of the reduction from
+the lowest bits on, and words in panels of `group` vectors, whatever the tile is; scales s and zero points z in the same panels,
+a row for each block of the depth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from fusewise.codegen.families.product.plan import Product
+from fusewise.codegen.families.product.shape import MatrixProduct, product_of
+from fusewise.codegen.families.product.tiles import lanes_for
+from fusewise.codegen.llvm.loops import free_axes
+from fusewise.codegen.llvm.stores import reads
+from fusewise.codegen.packing import column_starts
+from fusewise.codegen.target import InstructionSet
+from fusewise.codegen.view import OperandView, view_of
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from fusewise.lower.program import Packing
+from fusewise.lower.task import Operand, RefusalReason, Task
+from fusewise.ops.expr import Expr
+from fusewise.ops.interpret import evaluate_expression
+from fusewise.passes.packed_weights import BLOCK_STEPS, PACKED_TYPES
+from fusewise.records import record
+
+__all__ = ["QuantizedProduct", "ConstantSpread", "packings", "understand_quantized"]
+
+_FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
+_MOST_VECTORS = 4
+"""Vectors of a panel: a row reads a panel forwards, with as many sums as its multiply-adds are under way."""
+
+_PACKED_COLUMNS = 512
+"""Columns that are packed at a time, so that it takes little memory."""
+
+
+@record(frozen=True)
+class ConstantSpread:
+    """A constant over depth and columns: where the element of a step and a column lies, as indices in these variables, of which
+    each has one at most."""
+
+    operand: Operand
+    at: tuple[Expr, ...]
+
+    def offsets(self, variable: str, extent: int) -> np.ndarray:
+        """int64[extent]: what the variable adds to the place of an element."""
+        total = np.zeros(extent, np.int64)
+        for one, stride in zip(self.at, self.operand.strides, strict=True):
+            if free_axes(one) == {variable}:
+                total += stride * evaluate_expression(one, {variable: extent}, {})[0].astype(np.int64)
+        return total
+
+    @property
+    def first(self) -> int:
+        """Where the element of step and column 0 lies, but for what the variables add."""
+        pairs = zip(self.at, self.operand.strides, strict=True)
+        return self.operand.offset + sum(int(one.value) * stride for one, stride in pairs if one.op == "const")
+
+
+@record(frozen=True)
+class QuantizedProduct:
+    """A product whose right operand is (weights - zeros) * scales. `depth` and `column` are the variables of the three; a row of
+    scales and zeros is for `block` steps. `lanes` is how many columns a vector has."""
+
+    m: MatrixProduct
+    weights: ConstantSpread
+    scales: ConstantSpread
+    zeros: ConstantSpread | None
+    depth: str
+    column: str
+    block: int
+    lanes: int
+
+    @property
+    def product(self) -> Product:
+        return self.m.product
+
+    @property
+    def bits(self) -> int:
+        """Of a weight."""
+        return self.weights.operand.dtype.bits
+
+    @property
+    def per_word(self) -> int:
+        """Weights of a word."""
+        return 32 // self.bits
+
+    @property
+    def words(self) -> int:
+        """Words of a column."""
+        return -(-self.product.depth // self.per_word)
+
+    @property
+    def blocks(self) -> int:
+        """Rows of scales."""
+        return -(-self.product.depth // self.block)
+
+    @property
+    def group(self) -> int:
+        """Vectors of a panel."""
+        vectors = -(-self.product.columns // self.lanes)
+        return next(n for n in (_MOST_VECTORS, 2, 1) if n <= vectors or n == 1)
+
+
+def understand_quantized(task: Task, instructions: InstructionSet) -> QuantizedProduct | RefusalReason:
+    """The task as a product with quantised weights, or why it is none."""
+    anchor = task.anchor
+    if anchor is None or anchor.op not in ("MatMul", "Gemm"):
+        return RefusalReason("no matrix product at the anchor")
+    left, kind, element = view_of(task, 0), anchor.inputs[1], anchor.prologue[1]
+    if isinstance(left, RefusalReason):
+        return left
+    if kind is None or element is None or kind.rank != 2 or left.operand.dtype not in _FLOATS:
+        return RefusalReason("no quantised matrix")
+    found = _parts(task, element)
+    if isinstance(found, RefusalReason):
+        return found
+    weights, zeros, scales = found
+    is_turned = anchor.op == "Gemm" and bool(anchor.attribute("transB", 0))
+    depth, column = ("p1", "p0") if is_turned else ("p0", "p1")
+    rows, columns = kind.dims
+    steps = columns if is_turned else rows
+    right = OperandView(weights.operand, (rows, columns), (columns, 1), 0)
+    m = product_of(task, left, right)
+    if isinstance(m, RefusalReason):
+        return m
+    block = _block([one.offsets(depth, steps) for one in (scales, zeros) if one is not None], steps)
+    if block % BLOCK_STEPS and block < steps:
+        return RefusalReason("a scale is not for a multiple of steps", f"{block} of {BLOCK_STEPS}")
+    return QuantizedProduct(m, weights, scales, zeros, depth, column, block, lanes_for(instructions, m.product.columns))
+
+
+def _parts(task: Task, element: Expr) -> tuple[ConstantSpread, ConstantSpread | None, ConstantSpread] | RefusalReason:
+    """Weights, zero points if there are any, and scales of a dequantised element."""
+    refused = RefusalReason("the right operand is not (w - z) * s of constants")
+    product = element.args[0] if element.op == "cast" and element.dtype in _FLOATS else element
+    if product.op != "mul":
+        return refused
+    number, scale = product.args
+    zero = None
+    if number.op == "sub":
+        number, zero = number.args
+    parts = [None if part is None else _spread(task, part) for part in (number, zero, scale)]
+    weights, zeros, scales = parts
+    if weights is None or scales is None or (zero is not None and zeros is None):
+        return refused
+    types = [part.operand.dtype for part in (weights, zeros) if part is not None]
+    if types[0] not in PACKED_TYPES or types[-1] != types[0] or scales.operand.dtype not in _FLOATS:
+        return refused
+    names = [part.operand.name for part in parts if part is not None]
+    if len(set(names)) < len(names) or any(reads(task, name) for name in names):
+        return RefusalReason("the packed operand is also read otherwise", names[0])
+    return weights, zeros, scales
+
+
+def _spread(task: Task, part: Expr) -> ConstantSpread | None:
+    """A number that is read from a constant, at places that step and column add to."""
+    read = part.args[0] if part.op == "cast" and part.dtype == FLOAT32 else part
+    if read.op != "load":
+        return None
+    operand = task.operand(read.value)
+    is_apart = all(len(free_axes(one)) == 1 or one.op == "const" for one in read.args)
+    return ConstantSpread(operand, read.args) if operand.constant and is_apart else None
+
+
+def _block(offsets: list[np.ndarray], steps: int) -> int:
+    """The largest number of steps that share a scale and a zero point everywhere; all of them, if nothing changes."""
+    block = 0
+    for places in offsets:
+        for change in (np.flatnonzero(np.diff(places)) + 1).tolist():
+            block = math.gcd(block, change)
+    return block or steps
+
+
+def packings(q: QuantizedProduct) -> Iterator[tuple[str, Packing]]:
+    """How each operand of the right side is packed, by name."""
+    yield q.weights.operand.name, _packing(q, q.weights, "words", lambda array: _words(q, array))
+    yield q.scales.operand.name, _packing(q, q.scales, "rows", lambda array: _rows(q, q.scales, array))
+    if q.zeros is not None:
+        zeros = q.zeros
+        byte = zero_dtype(q.weights.operand.dtype)
+        yield zeros.operand.name, _packing(q, zeros, "rows", lambda array: _rows(q, zeros, array).astype(byte))
+
+
+def zero_dtype(dtype: DType) -> str:
+    """Zero points of weights of a type are packed as that."""
+    return "int8" if dtype.kind == "int" else "uint8"
+
+
+def _packing(q: QuantizedProduct, part: ConstantSpread, what: str, pack: Callable[[np.ndarray], np.ndarray]) -> Packing:
+    shape = f"{q.product.depth}x{q.product.columns} in panels of {q.group}x{q.lanes}, blocks of {q.block}"
+    lies = f"{part.at} by {part.operand.strides} from {part.operand.offset}, depth {q.depth}"
+    return Packing(f"quantised {what} of {part.operand.dtype.name} {shape}: {lies}", pack)
+
+
+def _columns(q: QuantizedProduct) -> Iterator[tuple[slice, np.ndarray]]:
+    """Panels, some at a time, and their columns, as many for each."""
+    starts = column_starts(q.product.columns, q.lanes, q.group)
+    every = np.add.outer(np.array(starts, np.int64), np.arange(q.lanes)).reshape(-1, q.group * q.lanes)
+    some = max(1, _PACKED_COLUMNS // (q.group * q.lanes))
+    for first in range(0, len(every), some):
+        yield slice(first, first + some), every[first : first + some]
+
+
+def _taken(
+    q: QuantizedProduct, part: ConstantSpread, flat: np.ndarray, steps: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    """[panels, steps, columns of a panel]: elements at these steps and columns; of columns that are not there, zeros."""
+    along, across = part.offsets(q.depth, q.product.depth), part.offsets(q.column, q.product.columns)
+    inside = columns < q.product.columns
+    places = across[np.where(inside, columns, 0)]
+    found = flat[part.first + along[steps][None, :, None] + places[:, None, :]]
+    return found if inside.all() else np.where(inside[:, None, :], found, np.zeros((), flat.dtype))
+
+
+def _rows(q: QuantizedProduct, part: ConstantSpread, array: np.ndarray) -> np.ndarray:
+    """[panels, blocks, columns of a panel]."""
+    flat, steps = np.ascontiguousarray(array).reshape(-1), np.arange(0, q.product.depth, q.block)
+    return np.concatenate([_taken(q, part, flat, steps, columns) for _, columns in _columns(q)])
+
+
+def _words(q: QuantizedProduct, array: np.ndarray) -> np.ndarray:
+    """uint32[panels, words, columns of a panel]; missing steps are zeros."""
+    flat, steps = np.ascontiguousarray(array).view(np.uint8).reshape(-1), np.arange(q.product.depth)
+    panels = -(-q.product.columns // (q.group * q.lanes))
+    result = np.empty((panels, q.words, q.group * q.lanes, 4), np.uint8)
+    in_byte = 8 // q.bits
+    for where, columns in _columns(q):
+        codes = _taken(q, q.weights, flat, steps, columns) & ((1 << q.bits) - 1)
+        missing = q.words * q.per_word - len(steps)
+        codes = np.pad(codes, ((0, 0), (0, missing), (0, 0))) if missing else codes
+        parts = codes.reshape(len(columns), q.words, 4, in_byte, -1)
+        joined = parts[:, :, :, 0]
+        for k in range(1, in_byte):
+            joined = joined | parts[:, :, :, k] << (q.bits * k)
+        result[where] = joined.swapaxes(2, 3)
+    return result.view(np.uint32)[..., 0]

@@ -1,0 +1,89 @@
+"""Which quantised weights stay as small as they are: those that a product dequantises while it runs, and rows that are gathered.
+
+A product takes them where a scale belongs to a run of its depth, or to all of it:
+
+    y = MatMul(x, DequantizeLinear(w, s, z))                         w[K, N] in blocks along axis 0
+    y = MatMul(x, Transpose(DequantizeLinear(w, s, z)))              w[N, K] in blocks along axis 1
+    y = Gemm(x, DequantizeLinear(w, s, z), c) {transB=1}             the same
+"""
+
+from __future__ import annotations
+
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, dtype_named
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+
+__all__ = ["BLOCK_STEPS", "PACKED_TYPES", "dequantised_weights", "packed_weights"]
+
+PACKED_TYPES = (*map(dtype_named, ("int4", "uint4", "int2", "uint2")), INT8, UINT8)
+"""Types that products dequantise in registers."""
+
+BLOCK_STEPS = 16
+"""A run of the depth with one scale is a multiple of so many steps."""
+
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
+
+
+def packed_weights(graph: Graph) -> frozenset[str]:
+    """The dequantised constants all of whose readers take them as they are stored."""
+    return frozenset(
+        node.outputs[0]
+        for node in graph.nodes
+        if node.op == "DequantizeLinear"
+        and not node.domain
+        and node.outputs[0] not in graph.output_set
+        and node.inputs[0] in graph.constants
+        and _is_taken(graph, node, node.outputs[0])
+    )
+
+
+def _is_taken(graph: Graph, weights: Node, value: str) -> bool:
+    """Do all readers of a value, which is `weights` or they turned, take that as it is stored?"""
+    readers = [graph.nodes[n] for n in graph.users.get(value, ())]
+    return bool(readers) and all(_takes(graph, weights, value, reader) for reader in readers)
+
+
+def _takes(graph: Graph, weights: Node, value: str, reader: Node) -> bool:
+    if reader.op == "Transpose" and not reader.domain:
+        return reader.outputs[0] not in graph.output_set and _is_taken(graph, weights, reader.outputs[0])
+    found = dequantised_weights(graph, reader)
+    return bool(found) and found[0] is weights and reader.inputs.count(value) == 1
+
+
+def dequantised_weights(graph: Graph, product: Node) -> tuple[Node, ...]:
+    """The DequantizeLinear of a constant that a product takes as it is stored, and what turns it, in order; nothing where there is
+    none."""
+    if product.op not in _PRODUCTS or product.domain or len(product.inputs) < 2:
+        return ()
+    depth = 1 if product.attribute("transB", 0) else 0
+    found: list[Node] = []
+    value = product.inputs[1]
+    while (node := graph.producer_of(value)) is not None and node.op == "Transpose" and not node.domain:
+        if node.attribute("perm", (1, 0)) == (1, 0):
+            depth = 1 - depth
+        elif node.attribute("perm") != (0, 1):
+            return ()
+        found.insert(0, node)
+        value = node.inputs[0]
+    if node is None or node.op != "DequantizeLinear" or node.domain or not _is_along(graph, node, depth):
+        return ()
+    kind = graph.types.get(product.inputs[0])
+    return (node, *found) if isinstance(kind, TensorType) and kind.is_static else ()
+
+
+def _is_along(graph: Graph, node: Node, depth: int) -> bool:
+    """Are these constant weights of rank 2 with a scale for runs of the axis `depth`, or for all of it?"""
+    kinds = [graph.constants[v].type if v in graph.constants else None for v in node.inputs if v]
+    result = graph.types.get(node.outputs[0])
+    if None in kinds or not isinstance(result, TensorType) or result.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
+        return False
+    data, scale = kinds[0], kinds[1]
+    if data is None or scale is None or data.dtype not in PACKED_TYPES or data.rank != 2 or data.size == 0:
+        return False
+    if scale.size == 1:
+        return True
+    axis = int(node.attribute("axis", 1)) % 2
+    block = int(node.attribute("block_size", 0))
+    if block:
+        return axis == depth and (block % BLOCK_STEPS == 0 or block >= data.dims[depth])
+    return axis != depth
