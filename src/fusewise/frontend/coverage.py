@@ -14,7 +14,8 @@ from functools import cache
 import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel
-from fusewise.frontend.domains.row import DomainRow
+from fusewise.frontend.domains.refused import REFUSED
+from fusewise.frontend.domains.row import MICROSOFT, DomainRow
 from fusewise.frontend.domains.table import nearest, row_of
 from fusewise.frontend.functions import FunctionKey, function_key
 from fusewise.frontend.limits import ModelLimits
@@ -78,7 +79,7 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
         _nodes(found, function.node, found.imports[function_key(function)], 0)
     if found.missing:
         rows = [
-            f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, node {label!r}{_nearest(domain, op)})"
+            f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, node {label!r}{_hint(domain, op)})"
             for (domain, op, version), label in sorted(found.missing.items())
         ]
         raise UnsupportedModel(
@@ -91,7 +92,10 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
     return Coverage(opsets, others, newest, found.fits_pinned, frozenset(found.names), frozenset(found.reads))
 
 
-def _nearest(domain: str, op: str) -> str:
+def _hint(domain: str, op: str) -> str:
+    """Why an operator is not supported, or what else may have been meant."""
+    if domain == MICROSOFT and op in REFUSED:
+        return f": {REFUSED[op]}"
     name = nearest(domain, op)
     return f", the nearest known name is {name}" if name else ""
 

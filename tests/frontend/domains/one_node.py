@@ -6,7 +6,7 @@ agree(Case("BiasGelu", (x, b)), Case("BiasGelu", (longer, b)), free={0: {0: "bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -85,16 +85,28 @@ def agree(*cases: Case, free: Free = MappingProxyType({}), tolerance: float | No
 
     `tolerance` is that of `relative_error`, by default the one of the element type; `strict` refuses host steps.
     """
-    _compare(fusewise.compile(cases[0].model(), strict=strict, cache=False), cases[:1], tolerance)
+    for place, program in enumerate(_programs(cases[0], free, strict)):
+        for case in cases if place else cases[:1]:
+            _compare(program, case, expected(case.model(), case.feeds), tolerance)
+
+
+def agree_with(
+    case: Case, *wanted: np.ndarray, free: Free = MappingProxyType({}), tolerance: float | None = None
+) -> None:
+    """The same for a node that ONNX Runtime has no kernel for on this processor: `wanted` are its outputs."""
+    for program in _programs(case, free, strict=True):
+        _compare(program, case, wanted, tolerance)
+
+
+def _programs(case: Case, free: Free, strict: bool) -> Iterator[fusewise.Model]:
+    yield fusewise.compile(case.model(), strict=strict, cache=False)
     if free:
-        _compare(fusewise.compile(cases[0].model(free), strict=strict, cache=False), cases, tolerance)
+        yield fusewise.compile(case.model(free), strict=strict, cache=False)
 
 
-def _compare(compiled: fusewise.Model, cases: tuple[Case, ...], tolerance: float | None) -> None:
-    for case in cases:
-        names = [name for name in case.node.output if name]
-        answers = compiled.run(names, case.feeds)
-        for name, found, wanted in zip(names, answers, expected(case.model(), case.feeds), strict=True):
-            error = relative_error(found, wanted)
-            limit = tolerance_of(wanted) if tolerance is None else tolerance
-            assert error <= limit, (name, error, limit, np.shape(found), np.shape(wanted))
+def _compare(program: fusewise.Model, case: Case, answers: Sequence[Any], tolerance: float | None) -> None:
+    names = [name for name in case.node.output if name]
+    for name, found, wanted in zip(names, program.run(names, case.feeds), answers, strict=True):
+        error = relative_error(found, wanted)
+        limit = tolerance_of(wanted) if tolerance is None else tolerance
+        assert error <= limit, (name, error, limit, np.shape(found), np.shape(wanted))

@@ -1,10 +1,12 @@
-"""Products of Microsoft's domain against ONNX Runtime."""
+"""Products of Microsoft's domain, against ONNX Runtime, and by their definition where it has none for this processor."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from tests.frontend.domains.one_node import Case, agree
+from tests.frontend.domains.one_node import Case, agree, agree_with
 
 RNG = np.random.default_rng(0)
 
@@ -31,4 +33,74 @@ def test_fused_matmul(trans_a: int, batch_a: int, trans_b: int, batch_b: int) ->
         attributes = {"transA": trans_a, "transBatchA": batch_a, "transB": trans_b, "transBatchB": batch_b}
         return Case("FusedMatMul", (a, b), {"alpha": 0.5, **attributes})
 
-    agree(case(6), case(9), free={0: {next(i for i, d in enumerate(case(6).operands[0].shape) if d == 6): "rows"}})
+    first = case(6)
+    assert first.operands[0] is not None
+    agree(first, case(9), free={0: {first.operands[0].shape.index(6): "rows"}})
+
+
+def test_of_vectors() -> None:
+    agree(Case("FusedMatMul", (floats(5), floats(3, 4, 5)), {"transA": 1, "transB": 1}))
+    agree(Case("TransposeMatMul", (floats(5, 3), floats(5, 4)), {"transA": 1, "alpha": 2.0}))
+
+
+@pytest.mark.parametrize(
+    "name, attributes",
+    [
+        *(
+            ("", {}),
+            ("Relu", {}),
+            ("LeakyRelu", {"activation_alpha": 0.2}),
+            ("Tanh", {}),
+            ("Elu", {"activation_alpha": 0.5}),
+        ),
+        ("HardSigmoid", {"activation_alpha": 0.3, "activation_beta": 0.4}),
+    ],
+)
+def test_fused_gemm(name: str, attributes: dict[str, Any]) -> None:
+    operands = (floats(5, 3), floats(4, 5), floats(4))
+    given = {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0, **attributes}
+    agree(Case("FusedGemm", operands, {**given, "activation": name or "Relu"}))
+
+
+def test_by_definition() -> None:
+    x, w, b = floats(2, 3, 5), floats(5, 4), floats(4)
+    y = x @ w + b
+    agree_with(
+        Case("GemmFastGelu", (x, w, b)),
+        0.5 * y * (1 + np.tanh(np.float32(0.7978845608) * (y + np.float32(0.044715) * y**3))),
+    )
+    agree_with(Case("FusedMatMulActivation", (x, w), {"activation": "Relu", "alpha": 2.0}), np.maximum(2 * x @ w, 0))
+    powers = np.exp(x @ w)
+    case = Case("FusedMatMulActivation", (x, w), {"activation": "Softmax", "activation_axis": 2})
+    agree_with(case, powers / powers.sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_cdist(metric: str) -> None:
+    agree(Case("CDist", (floats(4, 6), floats(5, 6)), {"metric": metric}))
+
+
+def test_hyper_connections() -> None:
+    streams, block = floats(2, 3, 4, 8), floats(2, 3, 8)
+    agree(Case("HyperConnectionPreMix", (streams, floats(2, 3, 4)), {"reduction_scale": 0.5}))
+    agree(Case("HyperConnectionPreMix", (streams.reshape(2, 3, 32), floats(2, 3, 4, 8)), {"num_branches": 4}))
+    agree(Case("HyperConnectionPostMix", (streams, block, floats(2, 3, 4), floats(2, 3, 4, 4))))
+    agree(Case("HyperConnectionPostMix", (streams.reshape(2, 3, 32), block, floats(2, 3, 4, 1)), {"num_branches": 4}))
+
+
+@pytest.mark.parametrize("kind", ["relu", "gelu", "silu", "identity", "swiglu"])
+def test_mixture_of_experts(kind: str) -> None:
+    experts, hidden, inner = 4, 8, 6
+    first = 2 * inner if kind == "swiglu" else inner
+
+    def case(tokens: int) -> Case:
+        operands = (
+            *(floats(tokens, hidden), floats(tokens, experts)),
+            *(floats(experts, first, hidden), floats(experts, first), floats(experts, hidden, inner)),
+            floats(experts, hidden),
+        )
+        swiglu = {"swiglu_fusion": 1, "swiglu_limit": 2.0, "activation_alpha": 1.7, "activation_beta": 1.0}
+        attributes = {"k": 2, "activation_type": kind, "normalize_routing_weights": int(kind != "relu")}
+        return Case("MoE", operands, {**attributes, **(swiglu if kind == "swiglu" else {})})
+
+    agree(case(5), case(1), free={0: {0: "tokens"}, 1: {0: "tokens"}})

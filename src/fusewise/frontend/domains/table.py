@@ -10,10 +10,15 @@ from fusewise.errors import InvalidModel
 from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
 from fusewise.frontend.domains.microsoft.attention import ATTENTION
 from fusewise.frontend.domains.microsoft.biases import BIASES
+from fusewise.frontend.domains.microsoft.experts import EXPERTS
 from fusewise.frontend.domains.microsoft.group_query import GROUP_QUERY
+from fusewise.frontend.domains.microsoft.movement import MOVEMENT
 from fusewise.frontend.domains.microsoft.norms import NORMS
+from fusewise.frontend.domains.microsoft.numbers import NUMBERS
+from fusewise.frontend.domains.microsoft.old import OLD
 from fusewise.frontend.domains.microsoft.products import PRODUCTS
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
+from fusewise.frontend.domains.microsoft.windows import WINDOWS
 from fusewise.frontend.domains.row import DomainCall, DomainRow
 from fusewise.frontend.domains.writer import DomainWriter, WriterSite
 from fusewise.ir.graph import Node
@@ -22,7 +27,20 @@ from fusewise.ops.validity.use import Use
 
 __all__ = ["ROWS", "nearest", "row_of", "written"]
 
-ROWS: tuple[DomainRow, ...] = (*ACTIVATIONS, *ATTENTION, *BIASES, *GROUP_QUERY, *NORMS, *PRODUCTS, *ROTARY)
+ROWS: tuple[DomainRow, ...] = (
+    *ACTIVATIONS,
+    *ATTENTION,
+    *BIASES,
+    *EXPERTS,
+    *GROUP_QUERY,
+    *MOVEMENT,
+    *NORMS,
+    *NUMBERS,
+    *OLD,
+    *PRODUCTS,
+    *ROTARY,
+    *WINDOWS,
+)
 
 _BY_NAME: Mapping[tuple[str, str], DomainRow] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
 

@@ -1,0 +1,103 @@
+"""A mixture of experts: of several networks, the few that each token is sent to."""
+
+from __future__ import annotations
+
+from fusewise.frontend.domains.row import DomainCall, DomainRow, integer, real, text
+from fusewise.frontend.domains.writer import DomainValue, DomainWriter
+from fusewise.ops.validity.rules import between, flag, one_of
+
+__all__ = ["EXPERTS", "gated", "routed"]
+
+
+def routed(g: DomainWriter, call: DomainCall, logits: DomainValue) -> DomainValue:
+    """The share of each expert in each token, [tokens, experts], 0 for those that it is not sent to."""
+    if call.attribute("use_sparse_mixer"):
+        raise call.unsupported("its attribute use_sparse_mixer is not supported")
+    shares = g.Softmax(logits, axis=-1)
+    best, places = g.several("TopK", 2, shares, [call.attribute("k")], axis=-1)
+    if call.attribute("normalize_routing_weights"):
+        best = best / g.ReduceSum(best, [-1], keepdims=1)
+    return g.ScatterElements(shares * 0.0, places, best, axis=-1)
+
+
+def gated(g: DomainWriter, call: DomainCall, x: DomainValue) -> DomainValue:
+    """SwiGLU of pairs of gate and linear part, which lie beside one another or in two halves."""
+    if call.attribute("swiglu_fusion") == 1:
+        pairs = g.reshape(x, [*g.sizes(x)[:-1], -1, 2])
+        gate, linear = (g.Squeeze(part, [-1]) for part in g.several("Split", 2, pairs, axis=-1, num_outputs=2))
+    else:
+        gate, linear = g.several("Split", 2, x, axis=-1, num_outputs=2)
+    return _swiglu(g, call, gate, linear)
+
+
+def _swiglu(g: DomainWriter, call: DomainCall, gate: DomainValue, linear: DomainValue) -> DomainValue:
+    limit = call.attribute("swiglu_limit")
+    if limit is not None:
+        gate, linear = g.Clip(gate, None, limit), g.Clip(linear, -limit, limit)
+    alpha, beta = call.attribute("activation_alpha"), call.attribute("activation_beta")
+    return gate * g.Sigmoid(gate * alpha) * (linear + beta if beta else linear)
+
+
+def _moe(g: DomainWriter, call: DomainCall) -> DomainValue:
+    """Every expert on every token, [experts, tokens, ...], and their results by the shares of the tokens."""
+    x = call["input"]
+    tokens = g.reshape(x, [-1, g.dim(x, -1)])
+    shares = g.permute(routed(g, call, call["router_probs"]), [1, 0])
+    first = _linear(g, call, "fc1", tokens)
+    kind = call.attribute("activation_type")
+    if kind == "swiglu":
+        inner = gated(g, call, first) if call.attribute("swiglu_fusion") else _apart(g, call, first, tokens)
+    else:
+        if "fc3_experts_weights" in call:
+            raise call.unsupported("a third layer is supported only with the activation 'swiglu'")
+        inner = _activated(g, kind, first)
+    last = _linear(g, call, "fc2", inner) * g.Unsqueeze(shares, [2])
+    return g.reshape(g.ReduceSum(last, [0], keepdims=0), g.sizes(x))
+
+
+def _apart(g: DomainWriter, call: DomainCall, gate: DomainValue, tokens: DomainValue) -> DomainValue:
+    return _swiglu(g, call, gate, _linear(g, call, "fc3", tokens))
+
+
+def _linear(g: DomainWriter, call: DomainCall, name: str, x: DomainValue) -> DomainValue:
+    """[tokens, in] or [experts, tokens, in] by weights [experts, out, in] and bias [experts, out]."""
+    bias = call.get(f"{name}_experts_bias")
+    y = g.MatMul(x, g.Transpose(call[f"{name}_experts_weights"], perm=[0, 2, 1]))
+    return y if bias is None else y + g.Unsqueeze(bias, [1])
+
+
+def _activated(g: DomainWriter, kind: str, x: DomainValue) -> DomainValue:
+    if kind == "gelu":
+        return g.Gelu(x, approximate="tanh")
+    if kind == "silu":
+        return x * g.Sigmoid(x)
+    return g.Relu(x) if kind == "relu" else x
+
+
+EXPERTS: tuple[DomainRow, ...] = (
+    DomainRow(
+        "MoE",
+        _moe,
+        (
+            *("input", "router_probs", "fc1_experts_weights", "fc1_experts_bias?", "fc2_experts_weights"),
+            *("fc2_experts_bias?", "fc3_experts_weights?", "fc3_experts_bias?"),
+        ),
+        (
+            real("activation_alpha", 1.0),
+            real("activation_beta", 0.0),
+            text("activation_type", "relu"),
+            integer("k", 1),
+            integer("normalize_routing_weights", 0),
+            integer("swiglu_fusion", 0),
+            real("swiglu_limit", None),
+            integer("use_sparse_mixer", 0),
+        ),
+        shapes="... H, T E, E F H, E F, E H I, E H, E I H, E I",
+        rules=(
+            between("k", 1),
+            flag("normalize_routing_weights", "use_sparse_mixer"),
+            one_of("activation_type", "relu", "gelu", "silu", "swiglu", "identity"),
+            between("swiglu_fusion", 0, 2),
+        ),
+    ),
+)

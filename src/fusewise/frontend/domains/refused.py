@@ -1,0 +1,56 @@
+"""Operators of Microsoft's domain that have no row, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["REFUSED"]
+
+_OTHER_MACHINES = "it stands for code of other processors, which no file carries"
+_PACKED = "its maker runs it on graphics processors alone, over sequences without padding"
+_LAYOUT = "its operands are in a layout of graphics processors, which the file does not describe"
+_WHOLE_DECODER = "it runs a decoder as a host would; take the decoder out of it and call it step by step"
+
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "AttnLSTM": "no tool has written it since 2019",
+        "BeamSearch": _WHOLE_DECODER,
+        "BifurcationDetector": "it decides between steps of a decoder; do so around the model",
+        "DecoderMaskedSelfAttention": "its maker runs it on graphics processors alone",
+        "DequantizeBFP": "its block floating point is of one accelerator",
+        "DequantizeWithOrder": _LAYOUT,
+        "DynamicSparseAttention": _PACKED,
+        "DynamicTimeWarping": "it is a shortest path, which follows a model",
+        "EPContext": _OTHER_MACHINES,
+        "GemmFloat8": "its maker runs it on graphics processors alone",
+        "GreedySearch": _WHOLE_DECODER,
+        "LongformerAttention": "its maker runs it on graphics processors alone",
+        "MatMulBlockQuantizedFp4Weight": "its maker runs it on graphics processors alone",
+        "MatMulBlockQuantizedFp8Weight": "its maker runs it on graphics processors alone",
+        "MaxpoolWithMask": "where its mask ends a window depends on the order of a loop that is not described",
+        "NGramHashMapping": "it prepares token ids; do so before the model",
+        "PackedAttention": _PACKED,
+        "PackedMultiHeadAttention": _PACKED,
+        "PackedSparseAttentionIndexer": _PACKED,
+        "PagedAttention": _PACKED,
+        "QOrderedAttention": _LAYOUT,
+        "QOrderedGelu": _LAYOUT,
+        "QOrderedLayerNormalization": _LAYOUT,
+        "QOrderedLongformerAttention": _LAYOUT,
+        "QOrderedMatMul": _LAYOUT,
+        "QuantizeBFP": "its block floating point is of one accelerator",
+        "QuantizeWithOrder": _LAYOUT,
+        "RemovePadding": _PACKED,
+        "RestorePadding": _PACKED,
+        "Sampling": _WHOLE_DECODER,
+        "Snpe": _OTHER_MACHINES,
+        "SparsePagedAttention": _PACKED,
+        "SparseToDenseMatMul": "its operand is a sparse tensor",
+        "Tokenizer": "it takes text apart; do so before the model",
+        "VarlenCausalConvWithState": _PACKED,
+        "VarlenNGramHashMapping": "it prepares token ids; do so before the model",
+        "WhisperBeamSearch": _WHOLE_DECODER,
+        "WordConvEmbedding": "no tool has written it since 2019",
+    }
+)
