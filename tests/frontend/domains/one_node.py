@@ -80,14 +80,21 @@ def expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[An
     return found
 
 
-def agree(*cases: Case, free: Free = MappingProxyType({}), tolerance: float | None = None, strict: bool = True) -> None:
+def agree(
+    *cases: Case,
+    free: Free = MappingProxyType({}),
+    tolerance: float | None = None,
+    strict: bool = True,
+    steps: int = 0,
+) -> None:
     """The first case at fixed dimensions, and all of them by one program with free ones, if there are any.
 
-    `tolerance` is that of `relative_error`, by default the one of the element type; `strict` refuses host steps.
+    `tolerance` is that of `relative_error`, by default the one of the element type; `strict` refuses host steps. Integers
+    may differ by `steps`.
     """
     for place, program in enumerate(_programs(cases[0], free, strict)):
         for case in cases if place else cases[:1]:
-            _compare(program, case, expected(case.model(), case.feeds), tolerance)
+            _compare(program, case, expected(case.model(), case.feeds), tolerance, steps)
 
 
 def agree_with(
@@ -104,9 +111,15 @@ def _programs(case: Case, free: Free, strict: bool) -> Iterator[fusewise.Model]:
         yield fusewise.compile(case.model(free), strict=strict, cache=False)
 
 
-def _compare(program: fusewise.Model, case: Case, answers: Sequence[Any], tolerance: float | None) -> None:
+def _compare(
+    program: fusewise.Model, case: Case, answers: Sequence[Any], tolerance: float | None, steps: int = 0
+) -> None:
     names = [name for name in case.node.output if name]
     for name, found, wanted in zip(names, program.run(names, case.feeds), answers, strict=True):
+        if steps and wanted.dtype.kind in "iu":
+            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+            assert np.abs(found.astype(np.int64) - wanted).max(initial=0) <= steps, name
+            continue
         error = relative_error(found, wanted)
         limit = tolerance_of(wanted) if tolerance is None else tolerance
         assert error <= limit, (name, error, limit, np.shape(found), np.shape(wanted))

@@ -12,11 +12,15 @@ from fusewise.frontend.domains.microsoft.attention import ATTENTION
 from fusewise.frontend.domains.microsoft.biases import BIASES
 from fusewise.frontend.domains.microsoft.experts import EXPERTS
 from fusewise.frontend.domains.microsoft.group_query import GROUP_QUERY
+from fusewise.frontend.domains.microsoft.integer_products import INTEGER_PRODUCTS
 from fusewise.frontend.domains.microsoft.movement import MOVEMENT
 from fusewise.frontend.domains.microsoft.norms import NORMS
 from fusewise.frontend.domains.microsoft.numbers import NUMBERS
 from fusewise.frontend.domains.microsoft.old import OLD
 from fusewise.frontend.domains.microsoft.products import PRODUCTS
+from fusewise.frontend.domains.microsoft.quantisers import QUANTISERS
+from fusewise.frontend.domains.microsoft.quantized import QUANTIZED
+from fusewise.frontend.domains.microsoft.quantized_layers import QUANTIZED_LAYERS
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
 from fusewise.frontend.domains.row import DomainCall, DomainRow
@@ -33,11 +37,15 @@ ROWS: tuple[DomainRow, ...] = (
     *BIASES,
     *EXPERTS,
     *GROUP_QUERY,
+    *INTEGER_PRODUCTS,
     *MOVEMENT,
     *NORMS,
     *NUMBERS,
     *OLD,
     *PRODUCTS,
+    *QUANTISERS,
+    *QUANTIZED,
+    *QUANTIZED_LAYERS,
     *ROTARY,
     *WINDOWS,
 )
