@@ -16,6 +16,7 @@ from fusewise.errors import UsageError
 from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
+from fusewise.passes.compute_wider import halves_in_float32
 from fusewise.passes.pipeline import CLEAN, DEFINED, PRECISIONS, Pass, run
 from fusewise.passes.pool_by_rows import pooled_by_rows
 from fusewise.passes.quantized_to_integer import quantized_to_integer, to_integer_unless
@@ -58,9 +59,13 @@ def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = Fals
 
 
 def passes_for(target: Target | None, passes: bool | Sequence[Pass] = True) -> tuple[Pass, ...]:
-    """These passes, `CLEAN` for True and none for False, each as `target` likes it best; None is no machine in particular."""
+    """These passes, `CLEAN` for True and none for False, each as `target` likes it best; None is no machine in particular.
+
+    Machines compute in float32, so that for one `CLEAN` begins with float16 becoming that.
+    """
     instead = stand_ins(target)
-    asked = CLEAN if passes is True else passes or ()
+    usual = CLEAN if target is None else (halves_in_float32, *CLEAN)
+    asked = usual if passes is True else passes or ()
     return tuple(instead.get(step, step) for step in asked)
 
 
