@@ -28,7 +28,7 @@ from fusewise.ops.interpret import evaluate_expression
 from fusewise.passes.packed_weights import BLOCK_STEPS, PACKED_TYPES
 from fusewise.records import record
 
-__all__ = ["QuantizedProduct", "ConstantSpread", "packings", "understand_quantized"]
+__all__ = ["ConstantSpread", "QuantizedProduct", "packings", "understand_quantized"]
 
 _FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 _MOST_VECTORS = 4
