@@ -7,7 +7,7 @@ dequantises a panel, for all tiles of a block of rows, and multiplies floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from fusewise.codegen.families.product.loops import Parts
 from fusewise.codegen.families.product.matrix import MatrixSchedule, write_by
 from fusewise.codegen.families.product.places import Left, row_pointers
 from fusewise.codegen.families.product.plan import ProductSchedule, cycles_of, plan_product, product_pieces, tiles_for
-from fusewise.codegen.families.product.quantized import QuantizedProduct, packings, understand_quantized, zero_dtype
+from fusewise.codegen.families.product.quantized import QuantizedProduct, packings, understand_quantized
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.registers import widen
@@ -26,14 +26,20 @@ from fusewise.codegen.nest.tile import Ahead, Panel, Tile
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.ir.dtypes import INT32, DType, dtype_named
+from fusewise.ir.deciding import known_one
+from fusewise.ir.dtypes import INT8, INT32, DType
 from fusewise.lower.task import Task
+from fusewise.passes.packed_weights import BLOCK_STEPS
 from fusewise.records import record
 
 __all__ = ["DEQUANTIZED"]
 
-MOST_ROWS = 8
-"""Rows that weights are dequantised anew for; for more, panels are made: chosen."""
+MOST_ROWS, MOST_ROWS_ONCE = 40, 1024
+"""Rows that weights are dequantised anew for, tile by tile; for more, panels are made. More where a core begins one multiply-add of
+the widest vectors in a cycle, and has the rest done meanwhile: of 64 to 512 rows panels take up to a quarter longer (Zen 4)."""
+
+MOST_TILE_ROWS, WIDE_ROWS = 10, 2
+"""Rows of a tile whose weights are dequantised in registers, at most; up to how many it is as wide as a panel (Zen 4)."""
 
 LONGEST_SUM = 256
 """Steps that are added up before they are scaled, at most, where a block has more."""
@@ -51,9 +57,12 @@ def _schedules(q: QuantizedProduct, task: Task, target: Target, most: int | None
     """By rows in registers for a few, else by panels; with `most` None all that there are."""
     product = q.product
     ways: list[tuple[Tile, str]] = []
-    if product.height <= MOST_ROWS or most is None:
-        ways += [(tile, IN_REGISTERS) for tile in _few(q, target, min(product.height, MOST_ROWS))]
-    if product.height > MOST_ROWS or most is None:
+    few = MOST_ROWS_ONCE if target.multiplies_once else MOST_ROWS
+    if product.height <= few or most is None:
+        rows = range(1, max(1, min(MOST_TILE_ROWS, product.height)) + 1)
+        fewest = min(rows, key=lambda n: -(-product.height // n) * (n + 1))
+        ways += [(tile, IN_REGISTERS) for tile in _few(q, target, fewest)]
+    if product.height > few or most is None:
         ways += [(tile, IN_PANELS) for tile in _many(q, target)]
     if most is None:
         ways += [(tile, IN_REGISTERS) for tile in _few(q, target, 1)]
@@ -61,12 +70,12 @@ def _schedules(q: QuantizedProduct, task: Task, target: Target, most: int | None
         yield MatrixSchedule(_planned(q, task, target, tile, how), how)
 
 
-def _few(q: QuantizedProduct, target: Target, rows: int) -> Iterator[Tile]:
-    """Tiles of so many rows, whose sums are there twice: of a block, and of all before."""
-    for vectors in (4, 2, 1):
-        fits = rows * (2 * vectors + 1) + vectors + 2 <= target.registers or vectors == 1
-        if vectors <= q.group and fits:
-            yield Tile(rows, vectors, q.lanes, q.product.instruction)
+def _few(q: QuantizedProduct, target: Target, rows: int) -> list[Tile]:
+    """Tiles of so many rows, or as many as there are registers for: their sums are there twice, of a block and of all before."""
+    most = max(1, (target.registers - 5) // 2)
+    rows = -(-rows // -(-rows // most))
+    widths = [n for n in (4, 2, 1) if n <= q.group and (2 * rows * n + 2 * n + 3 <= target.registers or n == 1)]
+    return [Tile(rows, n, q.lanes, q.product.instruction) for n in (widths if rows <= WIDE_ROWS else widths[::-1])]
 
 
 def _many(q: QuantizedProduct, target: Target) -> list[Tile]:
@@ -196,15 +205,14 @@ class _Dequantizing:
     def _zeros(self, at: _At, block: Int) -> list[Value] | None:
         if at.zeros is None:
             return None
-        f, dtype = self.f, dtype_named(zero_dtype(self.q.weights.operand.dtype))
-        wide = "sext" if dtype.kind == "int" else "zext"
-        return [f.convert("sitofp", f.convert(wide, v, "i32"), "float") for v in self._row(at.zeros, block, dtype)]
+        f = self.f
+        return [f.convert("sitofp", f.convert("sext", v, "i32"), "float") for v in self._row(at.zeros, block, INT8)]
 
     # --- numbers --------------------------------------------------------------------------------------------------
 
     def _numbers(self, words: Sequence[Value], step: int, zeros: Sequence[Value] | None) -> list[Value]:
         """The weights at a step of their words, less the zero points."""
-        found = [number(self.f, self.o.instructions, self.q.weights.operand.dtype, word, step) for word in words]
+        found = [number(self.f, self.o.instructions, self.q.packed, word, step) for word in words]
         return found if zeros is None else [self.f.fsub(a, z) for a, z in zip(found, zeros, strict=True)]
 
     def _each(self, at: _At, block: _Block, carried: Sequence[Value]) -> Sequence[Value]:
@@ -255,13 +263,41 @@ class _Dequantizing:
 
         def block(at: _At, first: Int, steps: int, before: Sequence[Value]) -> Sequence[Value]:
             number = f.udiv(first, self.q.block)
-            zeros = self._zeros(at, number)
-            found = self._steps(at, first, steps, zeros, step, [f.constant(0.0, tile.kind)] * len(sums))
+            zeros, begun = self._zeros(at, number), [f.constant(0.0, tile.kind)] * len(sums)
+            if zeros is not None and self._are_summed(steps):
+                totals = [f.negated(f.splat(self._total(row, first, steps), tile.lanes)) for row in rows]
+                begun = [f.fmul(total, zero) for total in totals for zero in zeros]
+                zeros = None
+            found = self._steps(at, first, steps, zeros, step, begun)
             scales = self._scales(at, number)
             pairs = enumerate(zip(found, before, strict=True))
             return [multiply_add(f, instructions, a, scales[k % tile.vectors], b) for k, (a, b) in pairs]
 
         return self._each(at, block, sums)
+
+    def _are_summed(self, steps: int) -> bool:
+        """Are zero points multiplied by the sum of a row's steps, and not taken from every weight?"""
+        is_dense = known_one(self.q.m.depth_stride) and self.q.m.dtype.is_float
+        return is_dense and self.tile.rows == 1 and steps % self._total_lanes == 0
+
+    @property
+    def _total_lanes(self) -> int:
+        return min(BLOCK_STEPS, self.o.instructions.lanes)
+
+    def _total(self, row: Value, first: Int, steps: int) -> Value:
+        """The sum of so many neighbours in a row."""
+        f, dtype, lanes = self.f, self.q.m.dtype, self._total_lanes
+        stored, pieces = memory_type(dtype), []
+        for k in range(0, steps, lanes):
+            there = f.at(f.at(row, first, stored), k, stored)
+            pieces.append(widen(f, self.o.instructions, f.load(vector(stored, lanes), there), dtype))
+        total = pieces[0]
+        for some in pieces[1:]:
+            total = f.fadd(total, some)
+        while total.lanes > 1:
+            half = total.lanes // 2
+            total = f.fadd(f.part(total, 0, half), f.part(total, half, half))
+        return total
 
     def _unpacked(self, at: _At, to: Value) -> None:
         """Write the numbers of a panel, step by step."""

@@ -2,7 +2,7 @@
 
 How they are packed for kernels that dequantise in registers: weights side by side in words of 32 bits, steps of the reduction from
 the lowest bits on, and words in panels of `group` vectors, whatever the tile is; scales s and zero points z in the same panels,
-a row for each block of the depth.
+a row for each block of the depth. Unsigned weights with zero points are packed as signed ones, both less half their range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.packing import column_starts
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView, view_of
-from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType, dtype_named
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
@@ -83,6 +83,22 @@ class QuantizedProduct:
     def bits(self) -> int:
         """Of a weight."""
         return self.weights.operand.dtype.bits
+
+    @property
+    def is_moved(self) -> bool:
+        """Are weights packed less half their range? With zero points, which are so, too, their differences are the same."""
+        return self.zeros is not None and self.weights.operand.dtype.kind == "uint"
+
+    @property
+    def packed(self) -> DType:
+        """The type that weights are packed as."""
+        dtype = self.weights.operand.dtype
+        return dtype_named(dtype.name.removeprefix("u")) if self.is_moved else dtype
+
+    @property
+    def half(self) -> int:
+        """Half the range of a weight, which its highest bit stands for."""
+        return 1 << (self.bits - 1)
 
     @property
     def per_word(self) -> int:
@@ -181,14 +197,11 @@ def packings(q: QuantizedProduct) -> Iterator[tuple[str, Packing]]:
     yield q.weights.operand.name, _packing(q, q.weights, "words", lambda array: _words(q, array))
     yield q.scales.operand.name, _packing(q, q.scales, "rows", lambda array: _rows(q, q.scales, array))
     if q.zeros is not None:
-        zeros = q.zeros
-        byte = zero_dtype(q.weights.operand.dtype)
-        yield zeros.operand.name, _packing(q, zeros, "rows", lambda array: _rows(q, zeros, array).astype(byte))
-
-
-def zero_dtype(dtype: DType) -> str:
-    """Zero points of weights of a type are packed as that."""
-    return "int8" if dtype.kind == "int" else "uint8"
+        zeros, less = q.zeros, q.half if q.is_moved else 0
+        yield (
+            zeros.operand.name,
+            _packing(q, zeros, "rows", lambda array: (_rows(q, zeros, array).astype(np.int16) - less).astype(np.int8)),
+        )
 
 
 def _packing(q: QuantizedProduct, part: ConstantSpread, what: str, pack: Callable[[np.ndarray], np.ndarray]) -> Packing:
@@ -231,6 +244,7 @@ def _words(q: QuantizedProduct, array: np.ndarray) -> np.ndarray:
     in_byte = 8 // q.bits
     for where, columns in _columns(q):
         codes = _taken(q, q.weights, flat, steps, columns) & ((1 << q.bits) - 1)
+        codes = codes ^ q.half if q.is_moved else codes
         missing = q.words * q.per_word - len(steps)
         codes = np.pad(codes, ((0, 0), (0, missing), (0, 0))) if missing else codes
         parts = codes.reshape(len(columns), q.words, 4, in_byte, -1)
