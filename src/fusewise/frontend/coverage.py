@@ -182,8 +182,9 @@ def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int])
     check_node(node, version)
     row = domain_row(node, version)
     if row is not None:
-        if row.opset > PINNED_OPSET:
-            found.opsets[""] = max(row.opset, found.opsets.get("", 0))
+        needed = row.opset_of({one.name: one.i for one in node.attribute})
+        if needed > PINNED_OPSET:
+            found.opsets[""] = max(needed, found.opsets.get("", 0))
             found.fits_pinned = False
         return
     schema = _schema(op, domain, version)

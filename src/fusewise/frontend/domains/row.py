@@ -106,6 +106,7 @@ class DomainRow:
     - `shapes`, `rules`: what must hold of operands and attributes, as in `ops.validity` (a name in small letters is an attribute).
     - `write`: its outputs, written with ONNX's operators of opset `opset`. Raises `InvalidModel` or `UnsupportedModel` by
       `call.invalid` and `call.unsupported`.
+    - `newer`: the name of an attribute, and a value of it with which another opset is written in.
     """
 
     op: str
@@ -117,6 +118,13 @@ class DomainRow:
     rules: tuple[Rule, ...] = ()
     domain: str = MICROSOFT
     opset: int = PINNED_OPSET
+    newer: tuple[str, int, int] | None = None
+
+    def opset_of(self, integers: Mapping[str, int]) -> int:
+        """The opset that a node with these attributes is written in."""
+        if self.newer is None or integers.get(self.newer[0]) != self.newer[1]:
+            return self.opset
+        return self.newer[2]
 
     @property
     def inputs_taken(self) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from fusewise.frontend.domains.microsoft.experts import EXPERTS
 from fusewise.frontend.domains.microsoft.group_query import GROUP_QUERY
 from fusewise.frontend.domains.microsoft.integer_products import INTEGER_PRODUCTS
 from fusewise.frontend.domains.microsoft.movement import MOVEMENT
+from fusewise.frontend.domains.microsoft.nbits import NBITS
 from fusewise.frontend.domains.microsoft.norms import NORMS
 from fusewise.frontend.domains.microsoft.numbers import NUMBERS
 from fusewise.frontend.domains.microsoft.old import OLD
@@ -39,6 +40,7 @@ ROWS: tuple[DomainRow, ...] = (
     *GROUP_QUERY,
     *INTEGER_PRODUCTS,
     *MOVEMENT,
+    *NBITS,
     *NORMS,
     *NUMBERS,
     *OLD,
