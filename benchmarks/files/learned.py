@@ -40,7 +40,7 @@ def _estimators() -> Mapping[str, tuple[Callable[[], Any], int]]:
         "decision_tree": (lambda: tree.DecisionTreeClassifier(random_state=0), CLASSES),
         "gradient_boosting": (lambda: ensemble.GradientBoostingClassifier(random_state=0), 2),
         "bagging": (lambda: ensemble.BaggingClassifier(n_estimators=10, random_state=0), CLASSES),
-        "isolation_forest": (lambda: ensemble.IsolationForest(n_estimators=50, random_state=0), 2),
+        "elastic_net": (lambda: linear_model.ElasticNet(alpha=0.01), 0),
         "ada_boost": (lambda: ensemble.AdaBoostClassifier(n_estimators=20, random_state=0), CLASSES),
         "logistic_regression": (lambda: linear_model.LogisticRegression(max_iter=500), CLASSES),
         "logistic_binary": (lambda: linear_model.LogisticRegression(max_iter=500), 2),
@@ -124,7 +124,7 @@ def _boosted(library: str, targets: int, maps: bool, trees: int, folder: Path) -
 
 _NAMES = (
     *("forest", "forest_regressor", "extra_trees", "decision_tree", "gradient_boosting", "bagging"),
-    *("isolation_forest", "ada_boost", "logistic_regression", "logistic_binary", "ridge", "svm", "svm_linear"),
+    *("elastic_net", "ada_boost", "logistic_regression", "logistic_binary", "ridge", "svm", "svm_linear"),
     *("svm_regressor", "neighbours", "gaussian_process", "naive_bayes", "perceptron", "scaled_pca"),
     *("scaled_polynomial", "normalized"),
 )

@@ -18,7 +18,7 @@ EIGHT_BITS = 2e-2
 IMAGES = 4
 
 
-def _plain(source: str, folder: Path, optimized: bool = False) -> Path:
+def _plain(source: str, folder: Path, optimized: bool = False, dynamo: bool = False) -> Path:
     """The float32 model to quantise, beside the folder's `model.onnx`."""
     path = folder / "plain.onnx"
     if source == "lstm":
@@ -27,7 +27,7 @@ def _plain(source: str, folder: Path, optimized: bool = False) -> Path:
         optimize(source, folder)
         (folder / "model.onnx").rename(path)
     else:
-        export(source, path)
+        export(source, path, dynamo)
     return path
 
 
@@ -151,9 +151,11 @@ def _blocks(source: str, settings: Mapping[str, Any], folder: Path) -> None:
     from onnxruntime.quantization import QuantFormat
     from onnxruntime.quantization import matmul_nbits_quantizer as quantizers
 
-    plain = _plain(source, folder)
-    config = None
     form = QuantFormat[settings.get("form", "QOperator")]
+    plain = _plain(
+        source, folder, dynamo=form is QuantFormat.QDQ
+    )  # what it writes is of opset 21, without changing other nodes
+    config = None
     others = {name: value for name, value in settings.items() if name not in ("form", "algorithm")}
     if "algorithm" in settings:
         config = getattr(quantizers, f"{settings['algorithm']}WeightOnlyQuantConfig")(**others)
@@ -162,8 +164,9 @@ def _blocks(source: str, settings: Mapping[str, Any], folder: Path) -> None:
         onnx.load(plain), **others, **({} if config else {"quant_format": form}), algo_config=config
     )
     made.process()
+    for left in folder.iterdir():
+        left.unlink()
     made.model.save_model_to_file(str(folder / "model.onnx"))
-    plain.unlink()
 
 
 def _bnb4(source: str, kind: int, block: int, folder: Path) -> None:

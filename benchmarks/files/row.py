@@ -20,7 +20,9 @@ Make = Callable[[Path], None]
 """Writes `model.onnx`, and what belongs to it, into a folder that has nothing else."""
 
 VOCABULARY = 1000
-SIZES: Mapping[str, int] = MappingProxyType({"batch": 1, "batch_size": 1, "sequence": 64, "sequence_length": 64})
+SIZES: Mapping[str, int] = MappingProxyType(
+    {"batch": 1, "batch_size": 1, "sequence": 64, "sequence_length": 64, "kv_cache_dim": 64}
+)
 """What dimensions by these names are; others are `default_size`."""
 
 

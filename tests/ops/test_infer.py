@@ -124,3 +124,29 @@ def test_labels_and_scores_of_classes(op: str, labels: str) -> None:
         node = node.with_attributes(coefficients=None)
     data = TensorType(FLOAT32, (7, 2))
     assert [str(kind) for kind in infer_outputs(node, (data,), (None,), 1)] == ["int64[7]", "float32[7,3]"]
+
+
+@pytest.mark.parametrize(
+    "data, places, expected",
+    [
+        ((7, 5), (2,), "float32[7,2]"),
+        ((5,), (7,), "float32[1,7]"),
+        ((5,), ("n",), "float32[1,n]"),
+        ((3, 5), (1, "n"), "float32[3,n]"),
+        ((3, 5), (2, "n"), "float32[3,?]"),
+    ],
+)
+def test_features_that_are_picked(data: tuple[int, ...], places: tuple[Any, ...], expected: str) -> None:
+    node = Node("ArrayFeatureExtractor", ("x", "i"), ("y",), (), "ai.onnx.ml")
+    (found,) = infer_outputs(node, (TensorType(FLOAT32, data), TensorType(INT64, places)), (None, None), 1)
+    assert str(found) == expected
+
+
+@pytest.mark.parametrize("op, targets", [("TreeEnsembleRegressor", "n_targets"), ("SVMRegressor", "targets")])
+def test_numbers_for_each_row(op: str, targets: str) -> None:
+    """The first version of the operators has no inference of ONNX's."""
+    settings = {targets: 2} if op.startswith("Tree") else {"coefficients": (1.0, 1.0)}
+    (found,) = infer_outputs(
+        Node(op, ("x",), ("y",), attributes_of(**settings), "ai.onnx.ml"), (TensorType(FLOAT32, (7, 3)),), (None,), 1
+    )
+    assert str(found) == ("float32[7,2]" if op.startswith("Tree") else "float32[7,1]")

@@ -44,6 +44,15 @@ def test_a_quiet_machine_is_used_whole(workers: int) -> None:
     assert set(spent(Crew(workers), 3, quiet)[0]) == {workers}
 
 
+@pytest.mark.parametrize("meeting, size", [(0.001, 2), (0.02, 1)])
+def test_a_short_run_is_made_by_one_where_meeting_takes_longer(meeting: float, size: int) -> None:
+    def short(workers: int, rng: np.random.Generator) -> float:
+        return (0.02 / workers + meeting * (workers > 1)) * (1 + 0.1 * rng.random())
+
+    found, _ = spent(Crew(2), 2, short)
+    assert found[size] > 0.95 * found.total()
+
+
 def test_a_run_that_is_slow_now_and_then_changes_nothing() -> None:
     def now_and_then(size: int, rng: np.random.Generator) -> float:
         return quiet(size, rng) * (8 if rng.random() < 0.1 else 1)
@@ -86,10 +95,11 @@ def test_a_machine_that_is_slower_for_all_is_used_whole() -> None:
     assert found[1] < 0.02 * found.total()
 
 
-def test_short_runs_are_left_alone() -> None:
+def test_short_runs_that_become_longer_are_not_slow() -> None:
     crew = Crew(2)
     _, now = spent(crew, 0.01, lambda size, rng: 0.02)
-    assert set(spent(crew, 0.1, lambda size, rng: 0.09, now)[0]) == {2}
+    found, _ = spent(crew, 0.1, lambda size, rng: 0.09, now)
+    assert found[1] < 0.02 * found.total()
 
 
 def test_rounds_of_short_calls_are_made_by_one() -> None:

@@ -6,6 +6,7 @@ the shape of every output as it is by the operator's text, None where it cannot 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -118,7 +119,8 @@ def _like_data(node: Node, types: Types, constants: Arrays, shape: Shape | None)
 def _targets(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
     """A number for each row and target."""
     data = _shape(types, 0)
-    return None if data is None or len(data) != 2 else (data[0], node.attribute("targets", 1))
+    count = node.attribute("targets" if node.op in ("LinearRegressor", "SVMRegressor") else "n_targets", 1)
+    return None if data is None or len(data) != 2 else (data[0], count)
 
 
 def _supported(node: Node, types: Types, found: Types) -> Types:
@@ -144,6 +146,17 @@ def _labelled(found: Types, rows: Dim, width: int) -> Types:
         TensorType(kind.dtype, shape) if isinstance(kind, TensorType) else kind
         for kind, shape in zip(found, ((rows,), (rows, width)), strict=True)
     )
+
+
+def _extracted(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """As many features as there are places; a vector is one row."""
+    data, places = _shape(types, 0), _shape(types, 1)
+    if not data or places is None:
+        return None
+    count, others = (math.prod(n for n in places if isinstance(n, int)), [n for n in places if not isinstance(n, int)])
+    if others and (len(others) > 1 or count != 1):
+        return None
+    return (*(data[:-1] or (1,)), others[0] if others else count)
 
 
 def _joined(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
@@ -201,7 +214,14 @@ _CORRECTIONS: Mapping[str, Correct] = MappingProxyType(
         "QLinearConv": _windowed,
         "STFT": _stft,
         **dict.fromkeys(("ai.onnx.ml.Imputer", "ai.onnx.ml.Normalizer", "ai.onnx.ml.Scaler"), _like_data),
-        **dict.fromkeys(("ai.onnx.ml.LinearRegressor", "ai.onnx.ml.SVMRegressor"), _targets),
+        **dict.fromkeys(
+            (
+                *("ai.onnx.ml.LinearRegressor", "ai.onnx.ml.SVMRegressor"),
+                *("ai.onnx.ml.TreeEnsemble", "ai.onnx.ml.TreeEnsembleRegressor"),
+            ),
+            _targets,
+        ),
+        "ai.onnx.ml.ArrayFeatureExtractor": _extracted,
         "ai.onnx.ml.FeatureVectorizer": _joined,
     }
 )

@@ -1,7 +1,8 @@
 """How many workers a stretch of steps gets: all that it was planned for, or fewer while somebody else keeps a core busy.
 
 Where workers meet after every step, one that the system puts aside for another process holds up all the others; without it a run
-may be sooner over. Whether it is, is tried: nobody can tell from outside why a run took longer.
+may be sooner over, and a short one is where meeting takes longer than what is shared out. Whether it is, is tried: nobody can tell
+from outside why a run took longer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _RUNS = 8
 """So many runs are looked at together."""
 
 _LEAST_NS = 100_000
-"""Shorter ones are not looked at: the system changes processes less often."""
+"""Shorter ones are never slow: the system changes processes less often. One worker may have them done before others have met."""
 
 _GAIN = 0.9
 """Fewer workers must take so much of the time, or less."""
@@ -80,14 +81,15 @@ class Crew:
         self._runs.append(taken_ns)
         if taken_ns < self._least_ns or not self._least_ns:
             self._least_ns = taken_ns
-        slow_ns = max(_LEAST_NS, _SLOW * self._least_ns)
-        if taken_ns <= slow_ns or now_ns < self._next_ns or len(self._runs) < _RUNS or not self._sizes:
+        if now_ns < self._next_ns or len(self._runs) < _RUNS or not self._sizes:
             return
-        if 2 * sum(one > slow_ns for one in self._runs) > _RUNS:
+        slow_ns = max(_LEAST_NS, _SLOW * self._least_ns)
+        is_slow = taken_ns > slow_ns and 2 * sum(one > slow_ns for one in self._runs) > _RUNS
+        if is_slow or max(self._runs) < _LEAST_NS:
             again = now_ns - self._returned_ns < 2 * _LONGEST_HOLD_NS
             self._hold_ns = min(2 * self._hold_ns, _LONGEST_HOLD_NS) if again else _HOLD_NS
             self._limit_ns = _GAIN * _middle(self._runs)
-            self._untried = list(self._sizes)
+            self._untried = list(self._sizes) if is_slow else [1]
             self._go(self._trying, self._untried.pop(0))
 
     def _trying(self, taken_ns: int, now_ns: int) -> None:
