@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.codegen.families import test_convolution, test_convolution_free
 from tests.codegen.families.test_convolution_integer import convolved
-from tests.codegen.families.test_matrix_unit import BOUND, FEW, PARTS, WHOLE, machine_with_unit
+from tests.codegen.families.test_matrix_unit import BOUND, FEW, ODD, PARTS, WHOLE, machine_with_unit
 from tests.codegen.free import versions_of
-from tests.codegen.ways import way
+from tests.codegen.ways import refusal
+from tests.codegen.ways import way as one_way
 
 from fusewise.codegen.choose import alternatives
 from fusewise.codegen.families.convolution.direct import DIRECT
-from fusewise.codegen.families.convolution.tiled import byte_tile_convolution, tile_convolution
+from fusewise.codegen.families.convolution.tiled import WAYS, Way, byte_tile_convolution, tile_convolution
+from fusewise.codegen.families.convolution.windows import windows_apart, windows_shared
 from fusewise.codegen.instructions.table import AMX_INT8, AMX_PARTS
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.target import Target
@@ -28,13 +30,19 @@ from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.expr import index, load
 
 
-def by(instruction: Instruction) -> Any:
-    """The kernel whatever it costs."""
-    kernel = tile_convolution(f"by {instruction!r}", instruction)
+def by(instruction: Instruction, *ways: Way) -> Any:
+    """The kernel whatever it costs, of windows that are copied so."""
+    kernel = tile_convolution(f"by {instruction!r}", instruction, ways or WAYS)
     return replace(kernel, declines=lambda m, task, target: None)
 
 
+def whichever(shared: bool, stride: int, dilation: int) -> tuple[Way, ...]:
+    """Windows share what is copied, if they can, or do not."""
+    return (windows_shared,) if shared and 1 in (stride, dilation) else (windows_apart,)
+
+
 @pytest.mark.parametrize("instruction", [WHOLE, PARTS, AMX_PARTS], ids=repr)
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
 @FEW
 @given(
     batch=st.integers(1, 2),
@@ -42,7 +50,7 @@ def by(instruction: Instruction) -> Any:
     taps=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     inputs=st.sampled_from((1, 3, 8, 16, 20, 32)),
     outputs=st.sampled_from((1, 4, 17)),
-    stride=st.integers(1, 2),
+    stride=st.integers(1, 3),
     pads=st.one_of(st.just((0,) * 4), st.tuples(*[st.integers(0, 2)] * 4)),
     dilation=st.sampled_from((1, 1, 2)),
     prologue=st.sampled_from(("none", "relu", "gate")),
@@ -52,6 +60,7 @@ def by(instruction: Instruction) -> Any:
 def test_windows_of_any_geometry(
     run_kernel: Any,
     target: Target,
+    shared: bool,
     instruction: Instruction,
     batch: int,
     sides: tuple[int, int],
@@ -71,7 +80,7 @@ def test_windows_of_any_geometry(
     is_whole = instruction is WHOLE
     test_convolution.check(
         run_kernel,
-        (by(instruction),),
+        (by(instruction, *whichever(shared, stride, dilation)),),
         target,
         "Conv",
         shape,
@@ -84,6 +93,80 @@ def test_windows_of_any_geometry(
         epilogue=epilogue,
         workers=workers,
     )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("groups, inputs, outputs", [(3, 16, 17), (2, 32, 3), (5, 16, 1)])
+def test_windows_in_groups(run_kernel: Any, target: Target, way: Way, groups: int, inputs: int, outputs: int) -> None:
+    """Of channels that fill blocks, which others and those of parts do not."""
+    attributes = {"strides": (1, 2), "dilations": (1, 1), "pads": (1, 0, 2, 1), "group": groups}
+    shapes = (2, groups * inputs, 5, 9), (groups * outputs, inputs, 3, 3)
+    kernel, reference = by(WHOLE, way), test_convolution.correlate(attributes)
+    test_convolution.check(
+        run_kernel,
+        (kernel,),
+        target,
+        "Conv",
+        *shapes,
+        attributes,
+        reference,
+        dtype=BFLOAT16,
+        tolerance=1.6e-2,
+        workers=3,
+    )
+    for instruction, narrow in ((WHOLE, 1), (PARTS, 0)):
+        weights = groups * outputs, inputs - narrow, 3, 3
+        sizes = (2, groups * (inputs - narrow), 5, 9), weights, (2, groups * outputs, 6, 5)
+        task = test_convolution.convolution("Conv", *sizes, attributes, dtype=instruction.left)
+        assert "of a group do not fill blocks" in str(refusal(by(instruction, way), task, target))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("layout", ["planar", "last"])
+def test_windows_of_channels_apart(run_kernel: Any, target: Target, way: Way, layout: str) -> None:
+    attributes = {"strides": (1, 1), "dilations": (2, 1), "pads": (1, 1, 1, 1), "group": 1}
+    shapes, reference = ((1, 18, 9, 6), (20, 18, 3, 2)), test_convolution.correlate(attributes)
+    kernel = by(PARTS, way)
+    test_convolution.check(
+        run_kernel, (kernel,), target, "Conv", *shapes, attributes, reference, layout=layout, tolerance=2 * BOUND
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@FEW
+@given(odd=st.lists(ODD, min_size=1, max_size=3), weight=ODD | st.just(1.0), stride=st.integers(1, 2), data=st.data())
+def test_windows_of_odd_numbers(
+    run_kernel: Any, target: Target, way: Way, odd: list[float], weight: float, stride: int, data: st.DataObject
+) -> None:
+    """Are what they are as floats, whatever share of a window is odd."""
+    import torch
+
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
+    x = rng.standard_normal((1, 6, 7, 20)).astype(np.float32)
+    w = rng.standard_normal((5, 20, 3, 2)).astype(np.float32)
+    w[2, 3, 1, 1] = weight
+    for number in odd:
+        row, column, channel = (data.draw(st.integers(0, n - 1)) for n in x.shape[1:])
+        x[0, row, column, data.draw(st.sampled_from((channel, slice(None))))] = number
+    attributes = {"strides": (stride, stride), "dilations": (1, 1), "pads": (1, 1, 1, 0), "group": 1}
+    planar = torch.from_numpy(np.moveaxis(x, -1, 1).astype(np.float64))
+    run = test_convolution.correlate(attributes)
+    expected = run(planar, torch.from_numpy(w.astype(np.float64)), None).numpy()
+    sizes = [np.where(np.isfinite(a), np.abs(a), 0).astype(np.float64) for a in (planar.numpy(), w)]
+    size = run(*(torch.from_numpy(a) for a in sizes), None).numpy()
+    task = test_convolution.convolution("Conv", planar.shape, w.shape, expected.shape, attributes, bias=False)
+    found = np.full((1, *expected.shape[2:], 5), 7, np.float32)
+    buffers = {"in0": x, "const0": w, "out0": found}
+    kernel = by(PARTS, way)
+    for argument in one_way(kernel, task, target).arguments:
+        if argument.packing is not None:
+            buffers[argument.name] = argument.packing.pack(buffers[argument.name])
+    run_kernel(kernel, task, buffers, workers=2)
+    found, sure = np.moveaxis(found, -1, 1), size < 3e38
+    np.testing.assert_array_equal(np.isnan(found)[sure], np.isnan(expected)[sure])
+    finite = sure & np.isfinite(expected)
+    np.testing.assert_array_equal(found[sure & np.isinf(expected)], expected[sure & np.isinf(expected)])
+    assert np.all(np.abs(found[finite] - expected[finite]) <= BOUND * size[finite] + 1e-36)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +193,7 @@ def test_the_unit_is_chosen_where_it_is_faster(inputs: int, outputs: int, taps: 
 @pytest.mark.parametrize("signed", list(itertools.product((False, True), repeat=2)), ids=str)
 @FEW
 @given(
+    shared=st.booleans(),
     batch=st.integers(1, 2),
     sides=st.tuples(st.integers(4, 6), st.integers(4, 7)),
     taps=st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -123,6 +207,7 @@ def test_windows_of_bytes_are_summed_exactly(
     run_kernel: Any,
     target: Target,
     signed: tuple[bool, bool],
+    shared: bool,
     batch: int,
     sides: tuple[int, int],
     taps: tuple[int, int],
@@ -161,8 +246,9 @@ def test_windows_of_bytes_are_summed_exactly(
     anchor = Anchor("ConvInteger", "conv_integer", tuple(attributes.items()), tuple(types), elements, kind)
     at = tuple(index(f"i{k}") for k in range(4))
     task = Task(expected.shape, tuple(operands), (Store("out0", at, load(ACC, INT32, at)),), anchor)
-    kernel = replace(byte_tile_convolution("tiles", AMX_INT8), declines=lambda m, task, target: None)
-    one = way(kernel, task, target)
+    ways = whichever(shared, stride, 1)
+    kernel = replace(byte_tile_convolution("tiles", AMX_INT8, ways), declines=lambda m, task, target: None)
+    one = one_way(kernel, task, target)
     (packing,) = (argument.packing for argument in one.arguments if argument.packing is not None)
     found = np.full((batch, *expected.shape[2:], outputs), -1, np.int32)
     buffers = {

@@ -28,11 +28,12 @@ def run(case: OnTiles, target: Target, operands: tuple[np.ndarray, ...]) -> None
 @pytest.mark.parametrize("row", MATRIX_INSTRUCTIONS, ids=repr)
 @settings(deadline=None, max_examples=5)
 @given(
-    st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.sampled_from((0, 1, 7))),
+    st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.sampled_from((0, 1, 7))),
     st.booleans(),
+    st.integers(1, 2),
 )
-def test_what_stands_for_the_unit(row: Instruction, shape: tuple[int, ...], from_zero: bool) -> None:
-    case = OnTiles(row, *shape, from_zero=from_zero)
+def test_what_stands_for_the_unit(row: Instruction, shape: tuple[int, ...], from_zero: bool, phases: int) -> None:
+    case = OnTiles(row, *shape, from_zero=from_zero, phases=phases)
     operands = case.operands(sum(shape))
     expected = case.expected(operands)
     run(case, host_target(), operands)

@@ -218,7 +218,8 @@ class Odd:
         return Stage(self.used(), self.integer(), self.block(depth))
 
     def level(self) -> ReductionLoop:
-        return ReductionLoop(4, 5, self.integer(), self.integer() if self.draw(st.booleans()) else None)
+        high, phases = self.perhaps(self.integer), self.draw(st.sampled_from(((1, 0), (2, 7))))
+        return ReductionLoop(4, 5, self.integer(), high, *phases)
 
     def perhaps(self, make: Any) -> Any:
         return make() if self.draw(st.booleans()) else None

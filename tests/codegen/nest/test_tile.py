@@ -128,6 +128,8 @@ NUMBER = Value("1", "i64")
         (changed(tile=Tile(16, 2, 16, AMX_INT8[0])), "is by tdpbssd, which is not in use there"),
         (changed(levels=(ReductionLoop(17, 1),)), "does not end with multiples of 16 steps side by side"),
         (changed(levels=(ReductionLoop(16, 2),)), "does not end with multiples of 16 steps side by side"),
+        (changed(levels=(ReductionLoop(16, 1, phases=2, phase_stride=1),)), "does not end with multiples of 16 steps"),
+        (changed(levels=(ReductionLoop(16, 1, phases=0),)), "has no loops"),
         (changed(levels=(ReductionLoop(16, 1, 0, 8),)), "does not end with multiples of 16 steps side by side"),
         (
             changed(replace(ONE, instruction=AMX_PARTS), levels=(ReductionLoop(16, 1),)),

@@ -17,7 +17,7 @@ __all__ = ["OnTiles"]
 @record(frozen=True)
 class OnTiles:
     """`rows` x `vectors` tiles, reduced over `outer` runs of `inner` steps of an instruction, runs of rows `apart` lanes from
-    each other."""
+    each other; with `phases`, the first of each so many, then the second ones."""
 
     instruction: Instruction
     rows: int
@@ -26,6 +26,7 @@ class OnTiles:
     inner: int
     apart: int
     from_zero: bool = False
+    phases: int = 1
 
     @property
     def tile(self) -> Tile:
@@ -35,12 +36,22 @@ class OnTiles:
     @property
     def levels(self) -> tuple[ReductionLoop, ...]:
         lanes = self.inner * self.instruction.steps
-        return (ReductionLoop(self.outer, lanes + self.apart), ReductionLoop(lanes, 1))
+        between, phases = lanes + self.apart, self.phases
+        runs = -(-self.outer // phases)
+        outer = ReductionLoop(self.outer, between, phases=phases, phase_stride=runs * between if phases > 1 else 0)
+        return (outer, ReductionLoop(lanes, 1))
+
+    @property
+    def places(self) -> list[int]:
+        """Where each run is in a row, in lanes."""
+        outer = self.levels[0]
+        return [k // self.phases * outer.stride + k % self.phases * outer.phase_stride for k in range(self.outer)]
 
     @property
     def pitches(self) -> tuple[int, int]:
         """Of rows and of the panel, in lanes."""
-        return self.outer * (self.inner * self.instruction.steps + self.apart) + 3, self.tile.width + 5
+        runs = -(-self.outer // self.phases) * self.phases
+        return runs * (self.inner * self.instruction.steps + self.apart) + 3, self.tile.width + 5
 
     def program(self) -> Module:
         """A function of sums, rows and panel."""
@@ -72,8 +83,7 @@ class OnTiles:
         """The sums behind it."""
         (sums, left, right), form = (x.astype(np.float64) for x in operands), self.instruction.matrix
         assert form is not None
-        stride = self.levels[0].stride
-        runs = [left[:, k * stride : k * stride + self.levels[1].extent] for k in range(self.outer)]
+        runs = [left[:, at : at + self.levels[1].extent] for at in self.places]
         rows = np.concatenate(runs, axis=1).reshape(self.tile.rows, -1, form.parts, form.steps, self.instruction.terms)
         panel = right[:, : self.tile.width].reshape(-1, form.parts, form.steps, self.tile.width, self.instruction.terms)
         sums = sums * (not self.from_zero)

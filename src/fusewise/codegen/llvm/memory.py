@@ -204,6 +204,11 @@ def store_element(point: Point, store: Store) -> None:
         if point.count is None:
             f.store(value, start)
             return
+        if point.count == f.i64(
+            1
+        ):  # LLVM would write a short one in 32 bits, where it makes a scalar of a masked store
+            f.store(f.extract(value, 0), start)
+            return
         if has_masked_memory(point.instructions, operand.dtype.itemsize):
             f.masked_store(value, start, f.mask(point.count, point.lanes))
             return

@@ -80,7 +80,7 @@ class _Places:
         step = self.node.tile.instruction.steps if depth == len(levels) - 1 else 1
 
         def body(i: Value, _: tuple[Value, ...]) -> None:
-            self._level(depth + 1, f.add(at, f.mul(i, level.stride)), f.add(position, f.mul(i, below)), emit)
+            self._level(depth + 1, f.add(at, level.at(f, i)), f.add(position, f.mul(i, below)), emit)
 
         f.loop(level.low, level.extent if level.high is None else level.high, step, body, rolled=True)
 

@@ -93,7 +93,8 @@ def _positions(frame: CallFrame, levels: Sequence[ReductionLoop]) -> list[tuple[
     for indices in product(*ranges):
         at = position = 0
         for k, level in zip(indices, levels, strict=True):
-            at, position = at + k * level.stride, position * level.extent + k
+            whole, phase = divmod(k, level.phases)
+            at, position = at + whole * level.stride + phase * level.phase_stride, position * level.extent + k
         found.append((at, position))
     return found
 

@@ -366,7 +366,9 @@ class _Reader(Tokens):
         while self._meets("\n", "level"):
             extent, stride = self._int(), self._after("stride")
             low = self._integer() if self._meets("from") else 0
-            levels.append(ReductionLoop(extent, stride, low, self._integer() if self._meets("to") else None))
+            high = self._integer() if self._meets("to") else None
+            phases = (self._int(), self._after("stride")) if self._meets("phases") else (1, 0)
+            levels.append(ReductionLoop(extent, stride, low, high, *phases))
         return tuple(levels)
 
     def _accumulate(self, results: tuple[Value, ...]) -> Accumulate:

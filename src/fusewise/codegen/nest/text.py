@@ -300,7 +300,8 @@ class _Printed:
         for level in levels:
             low = f" from {self._value(level.low)}" if level.low != 0 or not isinstance(level.low, int) else ""
             high = "" if level.high is None else f" to {self._value(level.high)}"
-            yield f"level {level.extent} stride {level.stride}{low}{high}"
+            phases = "" if level.phases == 1 else f" phases {level.phases} stride {level.phase_stride}"
+            yield f"level {level.extent} stride {level.stride}{low}{high}{phases}"
 
     def _reduction(self, reduction: Reduction) -> Iterator[str]:
         yield f"rows {self._values(reduction.rows)} of {_word(reduction.dtype.name)}"

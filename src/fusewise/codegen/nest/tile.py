@@ -40,13 +40,21 @@ __all__ = [
 class ReductionLoop:
     """One loop of the reduction: `extent` steps, `stride` elements apart in the left operand.
 
-    `low` and `high` narrow it at run time; the panel is still counted from 0.
+    `low` and `high` narrow it at run time; the panel is still counted from 0. With several `phases` so many steps are
+    `phase_stride` elements apart, and runs of them `stride`: only where sums lie in memory.
     """
 
     extent: int
     stride: int
     low: Int = 0
     high: Int | None = None
+    phases: int = 1
+    phase_stride: int = 0
+
+    def at(self, f: Function, k: Int) -> Int:
+        """Where a step is, in elements from the first."""
+        whole, phase = f.udiv(k, self.phases), f.urem(k, self.phases)
+        return f.add(f.mul(whole, self.stride), f.mul(phase, self.phase_stride))
 
 
 @record(frozen=True)

@@ -279,6 +279,8 @@ class _Checked:
             raise self._fault(where, f"has {len(reduction.panel.columns)} vectors of columns")
         self._addresses(reduction, where)
         self._levels(reduction.levels, where)
+        if any(level.phases != 1 for level in reduction.levels):
+            raise self._fault(where, "has steps in phases, which are of sums in memory")
         is_single = tile.vectors == instruction.rows == 1
         if reduction.together > 1 and (not is_single or tile.lanes % reduction.together):
             raise self._fault(where, f"does not fall into {reduction.together} groups")
@@ -306,7 +308,7 @@ class _Checked:
             raise self._fault(where, f"is not made of {instruction.name}, which takes {takes}")
 
     def _levels(self, levels: Sequence[ReductionLoop], where: str) -> None:
-        if not levels or any(level.extent < 0 for level in levels):
+        if not levels or any(level.extent < 0 or level.phases < 1 for level in levels):
             raise self._fault(where, "has no loops")
         for level in levels:
             for bound in (level.low, 0 if level.high is None else level.high):
@@ -332,7 +334,8 @@ class _Checked:
         self._typed(node.left_pitch, "i64", where, "a pitch")
         self._levels(node.levels, where)
         innermost = node.levels[-1]
-        if innermost.stride != 1 or innermost.high is not None or innermost.extent % instruction.steps:
+        is_plain = innermost.stride == innermost.phases == 1 and innermost.high is None
+        if not is_plain or innermost.extent % instruction.steps:
             raise self._fault(where, f"does not end with multiples of {instruction.steps} steps side by side")
 
     def _meanwhile(self, reduction: Reduction, meanwhile: Meanwhile, where: str) -> None:

@@ -78,7 +78,7 @@ def with_sums(m: MatrixProduct, tile: Tile, panels: np.ndarray, sums: np.ndarray
 
 
 def _width(m: MatrixProduct, tile: Tile) -> int:
-    return max(tile.lanes, m.product.columns)
+    return (m.product.groups - 1) * m.product.columns + max(tile.lanes, m.product.columns)
 
 
 def _packing(m: MatrixProduct, tile: Tile) -> Packing:
@@ -99,7 +99,7 @@ def around_zero(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, par
         return parts
     f, product, tile = o.f, m.product, schedule.product.tile
     zero = o.elements.at({}).value(cast(given, INT32))
-    panels = product.repeats * -(-product.columns // tile.width)
+    panels = product.repeats * product.groups * -(-product.columns // tile.width)
     sums = f.at(o.pointers[m.right.operand.name], panels * product.depth * tile.width, "i32")
     extents = [extent for _, extent in product.outer]
 

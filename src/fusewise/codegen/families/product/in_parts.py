@@ -15,14 +15,14 @@ constant right operand is there as plain floats, too, behind its note; another o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fusewise.codegen.llvm.registers import splat
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import Instruction, MatrixForm, multiply_add, neighbours
-from fusewise.codegen.nest.tile import Tile
+from fusewise.codegen.nest.tile import ReductionLoop, Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import panels
 from fusewise.codegen.target import InstructionSet
@@ -133,12 +133,14 @@ def _in_lanes(part: np.ndarray, instruction: Instruction, form: MatrixForm) -> n
 
 @record(frozen=True)
 class FloatSums:
-    """What sums up in float32 over so many stored lanes, in a function under construction. At `note` is that of the right operand,
-    so many lanes behind whose panels there may be a copy of each."""
+    """What sums up in float32 over the stored lanes of `levels`, in a function under construction, through rows of which each has a
+    note behind so many lanes of its `row`. At `note` is that of the right operand, so many lanes behind whose panels there may be a
+    copy of each."""
 
     f: Function
     instructions: InstructionSet
-    depth: int
+    levels: tuple[ReductionLoop, ...]
+    row: int
     note: Value
     behind: int
 
@@ -152,7 +154,7 @@ class FloatSums:
         right: Value,
     ) -> None:
         """Make sums in memory of `start` and the products of rows that are odd, or of all where the `right` operand is."""
-        f, depth = self.f, self.depth
+        f, (*outer, inner) = self.f, self.levels
         whole = f.compare("icmp ne", right, f.constant(0, "i32"))
         twice = f.compare("icmp eq", f.load("i32", self.note), f.constant(HAS_COPY, "i32"))
         first, pitch = f.select(twice, f.at(columns[0], self.behind, "i32"), columns[0]), columns[1]
@@ -160,23 +162,65 @@ class FloatSums:
 
         def one_row(r: Value, _: Sequence[Value]) -> None:
             row = f.at(rows[0], f.mul(r, rows[1]), "i32")
-            odd = f.compare("icmp ne", f.load("i32", f.at(row, depth, "i32")), f.constant(0, "i32"))
 
-            def step(k: Value, totals: tuple[Value, ...]) -> list[Value]:
-                x = f.splat(_left(f, tile.instruction, row, k, odd), tile.lanes)
-                found = []
-                for v, total in enumerate(totals):
-                    y = _right(f, tile, f.at(first, v * tile.lanes, "i32"), pitch, k, floats)
-                    found.append(multiply_add(f, self.instructions, x, y, total))
-                return found
+            def noted(run: _Run) -> Value:
+                return f.load("i32", f.at(row, f.add(run.row, self.row), "i32"))
+
+            def one_run(which: _Run, totals: Sequence[Value]) -> Sequence[Value]:
+                before = f.mul(which.number, inner.extent)
+                run = f.at(row, f.add(which.row, which.phase), "i32")
+                odd = f.compare("icmp ne", noted(which), f.constant(0, "i32"))
+
+                def step(k: Value, totals: tuple[Value, ...]) -> list[Value]:
+                    x = f.splat(_left(f, tile.instruction, run, k, odd), tile.lanes)
+                    found = []
+                    for v, total in enumerate(totals):
+                        column = f.at(first, v * tile.lanes, "i32")
+                        y = _right(f, tile, column, pitch, f.i64(f.add(before, k)), floats)
+                        found.append(multiply_add(f, self.instructions, x, y, total))
+                    return found
+
+                return f.loop(0, inner.extent, 1, step, totals, rolled=True)
 
             def add() -> None:
-                for v, total in enumerate(f.loop(0, depth, 1, step, start, rolled=True)):
+                for v, total in enumerate(_runs(f, outer, one_run, start)):
                     f.store(total, f.at(sums, f.add(f.mul(r, tile.width), v * tile.lanes), tile.element))
 
-            f.when(f.binary("or", odd, whole), add)
+            none = [f.constant(0, "i32")]
+            (odd,) = _runs(f, outer, lambda run, some: [f.binary("or", some[0], noted(run))], none)
+            f.when(f.binary("or", f.compare("icmp ne", odd, f.constant(0, "i32")), whole), add)
 
         f.loop(0, tile.rows, 1, one_row, rolled=True)
+
+
+@record(frozen=True)
+class _Run:
+    """Steps side by side: in which copied row they are, `phase` lanes from its first, and how many runs were before."""
+
+    row: Int = 0
+    phase: Int = 0
+    number: Int = 0
+
+
+def _runs(
+    f: Function,
+    levels: Sequence[ReductionLoop],
+    emit: Callable[[_Run, Sequence[Value]], Sequence[Value]],
+    start: Sequence[Value],
+    run: _Run | None = None,
+) -> Sequence[Value]:
+    """What `emit(run, values)` makes of values, run by run of those that begin with one."""
+    begun = _Run() if run is None else run
+    if not levels:
+        return emit(begun, start)
+    level, *deeper = levels
+
+    def one(k: Value, values: tuple[Value, ...]) -> Sequence[Value]:
+        row = f.add(begun.row, f.mul(f.udiv(k, level.phases), level.stride))
+        phase = f.add(begun.phase, f.mul(f.urem(k, level.phases), level.phase_stride))
+        return _runs(f, deeper, emit, values, _Run(row, phase, f.add(f.mul(begun.number, level.extent), k)))
+
+    return f.loop(0, level.extent, 1, one, start, rolled=True)
 
 
 def _place(f: Function, instruction: Instruction, k: Value) -> tuple[Int, Int, Int]:

@@ -23,7 +23,7 @@ from fusewise.codegen.target import InstructionSet
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
-__all__ = ["ComputedOperands", "LaneCopy", "WindowAxis", "in_runs"]
+__all__ = ["ComputedOperands", "LaneCopy", "SharedRows", "WindowAxis", "in_runs"]
 
 STEP = "k"
 """The index variable of the reduction, in elements."""
@@ -44,20 +44,40 @@ class WindowAxis:
 
 
 @record(frozen=True)
+class SharedRows:
+    """Copied rows of which a row of the product reads several, from its own on, as `levels` say. There are as many as the `extents`
+    of their axes make; those of a block, and so many `behind` its last one, are copied."""
+
+    levels: tuple[ReductionLoop, ...]
+    extents: tuple[int, ...]
+    behind: int
+
+    @property
+    def count(self) -> int:
+        """Of all of them."""
+        return math.prod(self.extents)
+
+
+@record(frozen=True)
 class ComputedOperands:
     """Elements of both operands as narrow numbers, in the index variables of the result and `k`, of which there are `depth`; None
     for a right operand that is always packed. Of rows that are windows, that is for each tap, and the left one is in their places,
-    too; outside it is 0, or bytes as `outside` says."""
+    too; outside it is 0, or bytes as `outside` says. Where windows share what is copied, `shared` says how."""
 
     left: Expr
     right: Expr | None
     depth: int
     window: tuple[WindowAxis, ...] = ()
     outside: Expr | None = None
+    shared: SharedRows | None = None
+
+    def levels(self, depth: int) -> tuple[ReductionLoop, ...]:
+        """The reduction of so many stored lanes, through rows as they are copied."""
+        return (ReductionLoop(depth, 1),) if self.shared is None else self.shared.levels
 
     @property
     def taps(self) -> int:
-        """Of a row."""
+        """Of a row that is copied."""
         return math.prod(axis.taps for axis in self.window)
 
 

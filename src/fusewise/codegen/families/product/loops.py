@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from fusewise.codegen.families.product.dealing import TileBlocks, ceiling, deal, deal_tiles
 from fusewise.codegen.families.product.places import Left, column_at, row_pointers, unravel
@@ -264,7 +265,7 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
         row = e.first_row(t)
         sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
         ahead = [*_ahead(e, strip.following, block.unit, p, f.sub(t, block.begin)), *_next_rows(e, origin, row)]
-        if parts.reading is not None and e.chunks == 1:
+        if parts.reading is not None and e.chunks == 1 and not product.has_gaps:
             for r in range(tile.rows):
                 fetch_row(f, product, tile, results, f.add(row, r), parts.reading)
         if tile.instruction.matrix is not None:
@@ -425,9 +426,24 @@ def _finish_rows(e: _Emission, results: ResultPlace, row: Int, sums: Value) -> N
     def later(r: Value, _: Sequence[Value]) -> None:
         at = [f.at(sums, f.add(f.mul(r, tile.width), v * tile.lanes), tile.element) for v in range(tile.vectors)]
         values = [f.load(tile.kind, place) for place in at]
-        finish_row(f, e.product, tile, results, f.add(row, r), values, e.parts.finish)
+        number = f.add(row, r)
+
+        def finish() -> None:
+            finish_row(f, e.product, tile, results, number, values, e.parts.finish)
+
+        if e.product.has_gaps:
+            f.when(_is_result(f, e.product, number), finish)
+        else:
+            finish()
 
     f.loop(0, tile.rows, 1, later, rolled=True)
+
+
+def _is_result(f: Function, product: Product, row: Int) -> Value:
+    """Is a row one that is kept?"""
+    each = zip(product.rows, unravel(f, row, [axis.extent for axis in product.rows]), strict=True)
+    kept = [f.compare("icmp ult", f.i64(at), axis.results) for axis, at in each if axis.results is not None]
+    return reduce(lambda a, b: f.binary("and", a, b), kept)
 
 
 def finish_row(

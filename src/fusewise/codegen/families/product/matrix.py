@@ -113,7 +113,8 @@ def _schedules(m: MatrixProduct, task: Task, target: Target, most: int | None = 
     how = _how_right(m, target, lanes[0])
     for tile in islice(tiles_for(m.product, instruction.room(target), lanes), most):
         chunk = _chunk(m, target, tile.rows, tile.width * size) if how == "packed" else m.product.depth
-        row, right = chunk * m.dtype.itemsize, chunk * m.product.columns * size
+        row = (m.product.rows[-1].stride if _shares(m) else chunk) * m.dtype.itemsize
+        right = chunk * m.product.columns * m.product.groups * size
         schedule = plan_product(m.product, target, tile, row, right)
         if chunk < m.product.depth:
             schedule = replace(schedule, chunk=chunk)
@@ -121,6 +122,11 @@ def _schedules(m: MatrixProduct, task: Task, target: Target, most: int | None = 
             # the copy is made once per outer index, so all tiles of it belong to one block
             schedule = replace(schedule, per_block=max(1, -(-m.product.height // tile.rows)))
         yield MatrixSchedule(prefetched(schedule, m.product, task, target), how)
+
+
+def _shares(m: MatrixProduct) -> bool:
+    """Do rows of the product read several that are copied?"""
+    return m.computed is not None and m.computed.shared is not None
 
 
 Pack = Callable[[MatrixProduct, Tile], Packing]
@@ -147,6 +153,8 @@ def _copied_bytes(m: MatrixProduct, schedule: MatrixSchedule) -> int:
     tile, per_block = schedule.product.tile, schedule.product.per_block
     nbytes = _repacked_bytes(m, tile) if schedule.right == "repacked" else 0
     rows = 0 if m.computed is None else per_block * tile.rows
+    if m.computed is not None and m.computed.shared is not None:
+        rows += m.computed.shared.behind
     return nbytes + rows * m.product.rows[-1].stride * m.dtype.itemsize
 
 
@@ -192,7 +200,7 @@ def note_of(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule) -> tupl
     """Where it is noted what kind of numbers a right operand in parts has, and after how many stored lanes."""
     repacked, tile = schedule.right == "repacked", schedule.product.tile
     where = o.scratch() if repacked else o.pointers[m.right.operand.name]
-    lanes = repacked_elements(m.product, tile) * (1 if repacked else m.product.repeats)
+    lanes = repacked_elements(m.product, tile) * (1 if repacked else m.product.repeats * m.product.groups)
     return o.f.at(where, lanes, "i32"), lanes
 
 
@@ -246,9 +254,10 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
             base = right_offset(outer)
             stored, where = memory_type(m.dtype), pointers[m.right.operand.name]
             return Panel(tuple(f.at(where, f.add(base, c), stored) for c in columns), m.right_depth, m.dtype)
-        start: Int = f.mul(panel, product.depth * tile.width)
+        start: Int = f.mul(f.add(f.mul(group, in_group), panel), product.depth * tile.width)
         if not repacks:
-            start = f.add(start, f.mul(flat_index(f, outer, extents), in_group * product.depth * tile.width))
+            of_outer = product.groups * in_group * product.depth * tile.width
+            start = f.add(start, f.mul(flat_index(f, outer, extents), of_outer))
         where = scratch if repacks and scratch is not None else pointers[m.right.operand.name]
         element = tile.instruction.panel_element
         first = f.at(where, start, element)
@@ -259,6 +268,10 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         return initial(o, m.bias, columns, tile.kind, count)
 
+    def group_at(group: Int) -> tuple[Int, Int]:
+        steps = product.depth if m.computed is None else m.computed.levels(product.depth)[-1].extent
+        return f.mul(group, steps), f.mul(group, product.columns)
+
     parts = Parts(
         left,
         right,
@@ -266,6 +279,7 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
         _scaled(f, instructions, m, pointers, o.finish, schedule.right),
         rolled_finish=is_heavy(task),
         reading=fetcher(o.elements, FIRST_LEVEL, schedule.product.far),
+        group_at=group_at if product.groups > 1 else None,
         kept=pointers["scratch"] if schedule.product.chunk else None,
         later=pointers.get("later"),
     )

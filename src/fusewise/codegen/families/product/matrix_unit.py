@@ -7,6 +7,7 @@ is of the numeric class reassociating: an error of about 2^-16 of each product, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from fusewise.codegen.families.product.places import Left
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, cycles_of, merged, rows_apart, tiles_for
 from fusewise.codegen.families.product.repack import repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
-from fusewise.codegen.families.product.tile_copy import pitch_of, stored_lanes
+from fusewise.codegen.families.product.tile_copy import pitch_of, row_lanes
 from fusewise.codegen.families.product.tiles import too_few_rows, widths
 from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_PARTS, DPBF16, PMADDWD, for_bytes
 from fusewise.codegen.kernel import Kernel
@@ -32,7 +33,7 @@ from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.ir.deciding import known_one
+from fusewise.ir.deciding import hint, known_one
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32
 from fusewise.ir.size import Size
 from fusewise.lower.program import Packing
@@ -45,6 +46,7 @@ __all__ = [
     "by_unit",
     "copied_rows",
     "copied_to_tiles",
+    "copy_cycles",
     "is_in_place",
     "lane_panels",
     "tile_product",
@@ -140,12 +142,15 @@ def _parts(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, parts: P
     if not is_in_parts(product.instruction):
         return parts
     note, lanes = note_of(o, m, schedule)
+    copied = m.computed
+    assert copied is not None, "numbers in parts are copied"
+    row = row_lanes(copied, product.instruction)
 
     def odd(left: Left, outer: Sequence[Int]) -> tuple[Value, Value]:
         right = f.binary("and", f.load("i32", note), f.constant(IS_ODD, "i32"))
-        return f.load("i32", f.at(left.pointer, product.depth + 1, "i32")), right
+        return f.load("i32", f.at(left.pointer, row + 1, "i32")), right
 
-    sums = FloatSums(f, o.instructions, product.depth, note, lanes + COPY_LANES)
+    sums = FloatSums(f, o.instructions, copied.levels(product.depth), row, note, lanes + COPY_LANES)
     return replace(parts, otherwise=Otherwise(odd, sums.add))
 
 
@@ -170,24 +175,38 @@ def tiles_decline(m: MatrixProduct, task: Task, target: Target, share: float = 1
     room = target.l3_bytes // target.workers
     if not m.right.operand.constant and repacked_elements(product, tile) * tile.instruction.sum.itemsize > room:
         return RefusalReason("the right operand is too large for every worker to copy it")
-    steps = m.depth * (1 if m.computed is None else m.computed.taps)
-    vector = (COPY_CYCLES if is_in_parts(instruction) else PLAIN_CYCLES) / (target.vector_bits // instruction.left.bits)
-    copies = 0.0
-    if m.computed is not None:
-        copies += product.height * (vector if known_one(m.depth_stride) else SCALAR_CYCLES)
-    if not m.right.operand.constant:
-        copies += product.columns * target.workers * (vector if known_one(m.right_column) else SCALAR_CYCLES)
-    copies *= product.repeats * steps
-    others = product.repeats * product.height * product.columns * steps / _at_once(instruction, target) * share
-    if cycles_of(product, target, tile) + copies < others:
+    copies, steps = copy_cycles(m, target.vector_bits, target.workers), _steps(m)
+    multiplications = product.repeats * product.results * product.groups * product.columns * steps
+    if cycles_of(product, target, tile) + copies < multiplications / _at_once(instruction, target) * share:
         return None
     return RefusalReason("copies take longer than the products save")
 
 
+def copy_cycles(m: MatrixProduct, vector_bits: int, workers: int = 1) -> float:
+    """Cycles that copies of rows take, and those of the right operand, which each worker makes."""
+    product, instruction, of, total = m.product, m.product.instruction, m.computed, 0.0
+    vector = (COPY_CYCLES if is_in_parts(instruction) else PLAIN_CYCLES) / (vector_bits // instruction.left.bits)
+    if of is not None:
+        rows = product.height if of.shared is None else of.shared.count
+        total += hint(rows) * of.depth * of.taps * (vector if known_one(m.depth_stride) else SCALAR_CYCLES)
+    if not m.right.operand.constant:
+        total += product.columns * workers * _steps(m) * (vector if known_one(m.right_column) else SCALAR_CYCLES)
+    return total * hint(product.repeats)
+
+
+def _steps(m: MatrixProduct) -> int:
+    """Numbers that a result is added up of."""
+    if m.computed is None or m.computed.shared is None:
+        return m.depth * (1 if m.computed is None else m.computed.taps)
+    *runs, _ = m.computed.shared.levels
+    return math.prod(run.extent for run in runs) * m.depth // m.product.groups
+
+
 def copied_rows(m: MatrixProduct, computed: ComputedOperands, instruction: Instruction) -> MatrixProduct:
     """The product of rows that are copied one behind the other."""
-    depth = stored_lanes(computed.depth, instruction) * computed.taps
-    rows = rows_apart(m.product.rows, pitch_of(depth, instruction))
+    lanes = row_lanes(computed, instruction)
+    depth = math.prod(level.extent for level in computed.levels(lanes))
+    rows = rows_apart(m.product.rows, pitch_of(lanes, instruction))
     product = replace(m.product, rows=rows, depth=depth, dtype=instruction.lane, instruction=instruction)
     return replace(m, product=product, computed=computed)
 

@@ -44,11 +44,13 @@ SAME_SET_BYTES, WAYS = 4096, 8
 
 @record(frozen=True)
 class RowAxis:
-    """A row axis: the index variable it is in the stores, and its stride in the left operand."""
+    """A row axis: the index variable it is in the stores, and its stride in the left operand. Where `results` says how many of its
+    rows are results, others are computed, for rows to lie at equal distances, and dropped."""
 
     name: str
     extent: int
     stride: int
+    results: int | None = None
 
 
 @record(frozen=True)
@@ -74,6 +76,16 @@ class Product:
     def height(self) -> int:
         """Rows of one outer index."""
         return math.prod(axis.extent for axis in self.rows)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Are there rows that are no results?"""
+        return any(axis.results is not None for axis in self.rows)
+
+    @property
+    def results(self) -> int:
+        """Rows of one outer index that are results."""
+        return math.prod(axis.extent if axis.results is None else axis.results for axis in self.rows)
 
     @property
     def repeats(self) -> int:

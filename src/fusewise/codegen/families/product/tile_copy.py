@@ -18,7 +18,7 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.registers import splat
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import Instruction, MatrixForm
-from fusewise.codegen.nest.tile import ReductionLoop, Tile
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type, register_type
 from fusewise.codegen.target import LINE_BYTES
@@ -26,7 +26,7 @@ from fusewise.ir.deciding import known_below
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
-__all__ = ["TileCopy", "pitch_of", "stored_lanes"]
+__all__ = ["TileCopy", "pitch_of", "row_lanes", "stored_lanes"]
 
 Write = Callable[[Value, tuple[Value, ...]], tuple[Sequence[Value], tuple[Value, ...]]]
 """`write(x, most)`: what is kept of numbers, and the largest magnitudes with theirs."""
@@ -37,6 +37,11 @@ def stored_lanes(depth: int, instruction: Instruction) -> int:
     form = instruction.matrix
     assert form is not None
     return -(-depth // (form.steps * instruction.terms)) * instruction.steps
+
+
+def row_lanes(of: ComputedOperands, instruction: Instruction) -> int:
+    """Lanes of a copied row, behind which there are notes."""
+    return stored_lanes(of.depth, instruction) * of.taps
 
 
 def pitch_of(lanes: int, instruction: Instruction) -> int:
@@ -73,9 +78,14 @@ class TileCopy:
         """Numbers of a block."""
         return self._form.steps * self.product.instruction.terms
 
+    @property
+    def _lanes(self) -> int:
+        """Of a copied row."""
+        return row_lanes(self.of, self.product.instruction)
+
     def rows(self, outer: Sequence[Int], first: Int, last: Int) -> Left:
         """The rows first..last, flat, of an outer index; copied unless they are there."""
-        f, product = self._f, self.product
+        f, product, shared = self._f, self.product, self.of.shared
         number = f.add(f.mul(flat_index(f, outer, [n for _, n in product.outer]), product.height), first)
         pitch = product.rows[-1].stride
 
@@ -86,31 +96,33 @@ class TileCopy:
             at = f.at(self.kept, f.mul(f.sub(r, first), pitch), "i32")
             (most,) = self._row(outer, r, at, "i16", self._in_parts)
             odd = f.binary("or", is_odd(f, most), self._right_odd())
-            f.store(odd, f.at(at, product.depth, "i32"))
+            f.store(odd, f.at(at, self._lanes, "i32"))
             is_not = f.compare("icmp ne", odd, f.constant(0, "i32"))
             f.when(is_not, lambda: _nothing(self._row(outer, r, at, "float", _as_they_are)))
             return [f.binary("or", some[0], odd)]
 
         def copy() -> None:
             end = f.add(last, 1)
+            if shared is not None:
+                end = f.minimum(f.add(end, shared.behind), shared.count)
             if not is_in_parts(product.instruction):
                 f.loop(first, end, 1, plain, rolled=True)
                 return
             (some,) = f.loop(first, end, 1, in_parts, [f.constant(0, "i32")], rolled=True)
-            f.store(some, f.at(self.kept, product.depth + 1, "i32"))
+            f.store(some, f.at(self.kept, self._lanes + 1, "i32"))
 
         f.stage(self.tag, number, copy)
-        return Left(self.kept, f.mul(first, -pitch), (ReductionLoop(product.depth, 1),))
+        return Left(self.kept, f.mul(first, -pitch), self.of.levels(product.depth))
 
     def _row(self, outer: Sequence[Int], row: Int, at: Value, kept: str, write: Write) -> tuple[Value, ...]:
         """Copy a row to `at`, as elements of the type `kept`; gives the largest magnitudes, where they are found."""
         f, of = self._f, self.of
-        each = unravel(f, row, [axis.extent for axis in self.product.rows])
+        each = unravel(f, row, self._extents)
         known = self._outer(outer) | {axis.name: i for axis, i in zip(self.product.rows, each, strict=True)}
         most = () if write is _as_they_are else (f.constant(0, vector("i32", self._width)),)
         if not of.window:
             return self._run(known, at, kept, write, most)
-        lanes = self.product.depth // of.taps
+        lanes = self._lanes // of.taps
 
         def tap(number: Value, most: tuple[Value, ...]) -> tuple[Value, ...]:
             to = f.at(at, f.mul(number, lanes), "i32")
@@ -135,12 +147,18 @@ class TileCopy:
         for axis, t in zip(self.of.window, taps, strict=True):
             at = f.add(f.mul(known[axis.row], axis.stride), f.sub(f.mul(t, axis.dilation), axis.before))
             places[axis.place] = at
-            rows = next(one.extent for one in self.product.rows if one.name == axis.row)
+            named = zip(self.product.rows, self._extents, strict=True)
+            rows = next(extent for one, extent in named if one.name == axis.row)
             last = (rows - 1) * axis.stride + (axis.taps - 1) * axis.dilation
             if axis.before or not known_below(last, axis.extent):
                 here = f.compare("icmp ult", f.i64(at), axis.extent)
                 inside = here if inside is None else f.binary("and", inside, here)
         return places, inside
+
+    @property
+    def _extents(self) -> Sequence[int]:
+        """Of the axes of copied rows."""
+        return [axis.extent for axis in self.product.rows] if self.of.shared is None else self.of.shared.extents
 
     @property
     def _width(self) -> int:
