@@ -17,6 +17,7 @@ from fusewise.ops.plain.chance import CHANCE
 from fusewise.ops.plain.classic import CLASSIC
 from fusewise.ops.plain.elementwise import ELEMENTWISE
 from fusewise.ops.plain.encoders import ENCODERS
+from fusewise.ops.plain.machines import MACHINES
 from fusewise.ops.plain.movement import MOVEMENT
 from fusewise.ops.plain.picking import PICKING
 from fusewise.ops.plain.products import PRODUCTS
@@ -36,6 +37,7 @@ PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
             CLASSIC,
             ELEMENTWISE,
             ENCODERS,
+            MACHINES,
             MOVEMENT,
             PICKING,
             PRODUCTS,

@@ -1,0 +1,106 @@
+"""Support vector machines that classify (`ai.onnx.ml`), with probabilities of classes coupled from those of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.graph import Node
+from fusewise.ops.plain.classic import classes_of, made_once
+from fusewise.ops.plain.row import Other, Plain
+
+__all__ = ["MACHINES", "coupled"]
+
+_CERTAIN = 1e-7
+"""A class is as probable beside another at least, and one minus this at most."""
+
+_MOST_ROUNDS = 100
+
+
+def coupled(pairs: np.ndarray) -> np.ndarray:
+    """Probabilities of classes [rows, classes] of those of each beside each other [rows, classes, classes].
+
+    The second method of Wu, Lin and Weng (Probability estimates for multi-class classification by pairwise coupling, 2004), a class
+    after another, to within the error that LIBSVM stops at: where it stops is part of the answer.
+    """
+    rows, count, _ = pairs.shape
+    own = np.arange(count)
+    found = np.full((rows, count), 1 / count)
+    matrix = -pairs * pairs.transpose(0, 2, 1)
+    matrix[:, own, own] = (pairs**2).sum(axis=1) - pairs[:, own, own] ** 2
+    going = np.arange(rows)
+    for _ in range(max(_MOST_ROUNDS, count)):
+        p, q = found[going], matrix[going]
+        slopes = (q @ p[:, :, None])[:, :, 0]
+        whole = (p * slopes).sum(axis=1)
+        far = np.abs(slopes - whole[:, None]).max(axis=1, initial=0) >= 0.005 / count
+        if not far.any():
+            break
+        going, p, q, slopes, whole = going[far], p[far], q[far], slopes[far], whole[far]
+        for k in range(count):
+            step = (whole - slopes[:, k]) / q[:, k, k]
+            p[:, k] += step
+            whole = (whole + step * (step * q[:, k, k] + 2 * slopes[:, k])) / (1 + step) ** 2
+            slopes = (slopes + step[:, None] * q[:, k]) / (1 + step)[:, None]
+            p /= (1 + step)[:, None]
+        found[going] = p
+    return found
+
+
+def _alike(node: Node, data: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The kernel of each row and each of `vectors`: [rows, vectors]."""
+    gamma, coefficient, degree = (*(node.attribute("kernel_params") or ()), 0.0, 0.0, 0.0)[:3]
+    kind, product = node.attribute("kernel_type", "LINEAR"), data @ vectors.T
+    if kind == "RBF":
+        squares = (data**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2 * product
+        return np.asarray(np.exp(-gamma * squares))
+    if kind == "POLY":
+        return np.asarray((gamma * product + coefficient) ** degree)
+    return np.asarray(np.tanh(gamma * product + coefficient) if kind == "SIGMOID" else product)
+
+
+def _classifier(node: Node) -> Callable[..., Any]:
+    """With probabilities: every two classes vote by the sign of their score, which also says how probable the first is."""
+
+    def make() -> tuple[np.ndarray, ...]:
+        vectors, weights, rho, a, b = (
+            np.array(node.attribute(name) or (), float)
+            for name in ("support_vectors", "coefficients", "rho", "prob_a", "prob_b")
+        )
+        classes = classes_of(node, "classlabels_ints", "classlabels_strings")
+        sizes, count = np.array(node.attribute("vectors_per_class") or (), int), len(classes)
+        first, second = np.triu_indices(count, 1)
+        total = int(sizes.sum())
+        fits = len(sizes) == count > 1 and len(rho) == len(a) == len(b) == len(first) and total > 0
+        if not fits or node.attribute("post_transform", "NONE") != "NONE":
+            raise Other
+        each, of_class = weights.reshape(count - 1, total), np.repeat(np.arange(count), sizes)
+        columns = [
+            np.where(of_class == i, each[j - 1], np.where(of_class == j, each[i], 0))
+            for i, j in zip(first, second, strict=True)
+        ]
+        return classes, vectors.reshape(total, -1), np.stack(columns, 1), rho, a, b, first, second
+
+    ready = made_once(make)
+
+    def run(data: Any) -> Any:
+        classes, vectors, columns, rho, a, b, first, second = ready()
+        if data.dtype.kind not in "fiu" or data.ndim != 2 or data.shape[1] != vectors.shape[1]:
+            raise Other
+        rows, count = len(data), len(classes)
+        scores = _alike(node, data.astype(np.float32).astype(float), vectors) @ columns + rho
+        votes = np.zeros((rows, count), int)
+        for k, (i, j) in enumerate(zip(first, second, strict=True)):
+            votes[:, i] += scores[:, k] > 0
+            votes[:, j] += scores[:, k] <= 0
+        likely = np.clip(1 - 1 / (1 + np.exp(-(scores * a + b))), _CERTAIN, 1 - _CERTAIN)
+        pairs = np.zeros((rows, count, count))
+        pairs[:, first, second], pairs[:, second, first] = likely, 1 - likely
+        return classes[votes.argmax(axis=1)], coupled(pairs).astype(np.float32)
+
+    return run
+
+
+MACHINES: tuple[Plain, ...] = (Plain("SVMClassifier", 1, _classifier, domain="ai.onnx.ml"),)
