@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusewise.ops.validity.forests import lists_of_nodes, roots_and_leaves
 from fusewise.ops.validity.rules import at_least, between, counted, flag, one_of
 from fusewise.ops.validity.use import Rule, Use, ValidityRow
 
@@ -98,8 +99,9 @@ CLASSIC: tuple[ValidityRow, ...] = (
         _row(
             op,
             *(_POST, one_of("nodes_modes", *_MODES), _together("nodes_", "class_", "target_", but=("as_tensor",))),
-            one_of("aggregate_function", "AVERAGE", "SUM", "MIN", "MAX"),
+            *(one_of("aggregate_function", "AVERAGE", "SUM", "MIN", "MAX"), lists_of_nodes),
         )
         for op in ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
     ),
+    _row("TreeEnsemble", between("n_targets", 1), roots_and_leaves),
 )
