@@ -242,3 +242,45 @@ def test_a_product_of_matrices(model: onnx.ModelProto) -> None:
 )
 def test_products_that_stay_floats(model: onnx.ModelProto) -> None:
     assert "MatMulInteger" not in operators(quantized_to_integer(api.load(model), Trace()))
+
+
+def between(left: tuple[int, ...], right: tuple[int, ...], of: str = "MatMul") -> onnx.ModelProto:
+    """Both operands are computed: (q -> DQ) by (r -> Transpose -> DQ), around other numbers than 0."""
+    numbers = {"s": f32(0.05), "z": np.array(117, np.uint8), "t": f32(0.03), "k": np.array(9, np.int8)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["dq"]),
+        helper.make_node("Transpose", ["r"], ["rt"], perm=[*range(len(right) - 2), len(right) - 1, len(right) - 2]),
+        helper.make_node("DequantizeLinear", ["rt", "t", "k"], ["dr"]),
+        helper.make_node(of, ["dq", "dr"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "between",
+        [
+            helper.make_tensor_value_info("q", TensorProto.UINT8, left),
+            helper.make_tensor_value_info("r", TensorProto.INT8, right),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in numbers.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    "left, right, of, integers",
+    [
+        ((2, 3, 7, 16), (2, 3, 9, 16), "MatMul", True),
+        ((6, 16), (9, 16), "Gemm", True),
+        ((2, 6, 16), (9, 16), "MatMul", True),
+        ((2, 4, 16), (2, 9, 16), "MatMul", False),  # few rows
+    ],
+)
+def test_products_of_two_that_are_computed(
+    left: tuple[int, ...], right: tuple[int, ...], of: str, integers: bool
+) -> None:
+    model = between(left, right, of)
+    assert ("MatMulInteger" in operators(quantized_to_integer(api.load(model), Trace()))) == integers
+    feeds = {"q": RNG.integers(0, 256, left).astype(np.uint8), "r": RNG.integers(-128, 128, right).astype(np.int8)}
+    (found,) = fusewise.compile(model).run(None, feeds)
+    exact = (feeds["q"].astype(int) - 117) @ (feeds["r"].astype(int) - 9).swapaxes(-1, -2)
+    np.testing.assert_allclose(found, exact * (np.float64(f32(0.05)) * f32(0.03)), rtol=1e-5, atol=1e-4)

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import FLOAT32, INT8, INT32, UINT8
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
@@ -25,6 +26,11 @@ __all__ = ["quantized_to_integer", "to_integer_unless"]
 
 Unless = Callable[[Node, TensorType, TensorType], bool]
 """Is a convolution to stay one of floats? Told the node, and the types of its weights and of its result."""
+
+
+LEAST_ROWS = 5
+"""Rows from which on a product by computed integers is one of integers: kernels copy the right operand, which few rows do not
+pay for."""
 
 
 def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
@@ -41,7 +47,8 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
       ->  y = QuantizeLinear(DequantizeLinear(p, s / u, k) + DequantizeLinear(q, t / u, l), 1, v)
 
     and MatMul as Gemm, with constant 8-bit weights and scales, and one zero point of the weights at most, which goes along where it
-    is not 0. Refused: groups of an odd number of channels, other than depthwise ones.
+    is not 0; with right operands that are computed, too, where there are rows enough to copy them for. Refused: groups of an odd
+    number of channels, other than depthwise ones.
     """
     return _with_integers(graph, trace, lambda node, weights, result: False)
 
@@ -116,15 +123,19 @@ def _product(edit: Edit, node: Node) -> Change | None:
     if data is None or weight is None or any(node.attribute(k, usual[k]) != usual[k] for k in usual):
         return None
     x, w, bias = _quantized(edit, data, 0), _quantized(edit, weight, 0 if turned else 1), _bias(edit, node)
-    if x is None or w is None or bias is None or x.scale.size > 1 or not _is_plain(edit, w, node):
+    if x is None or w is None or bias is None or x.scale.size > 1:
         return None
-    array, kind = edit.array(w.value), edit.static(x.value)
-    if array is None or array.ndim != 2 or kind is None or kind.rank < 2:
+    if not (_is_plain(edit, w, node) or _is_computed(edit, x, w, turned)):
         return None
-    columns = array.shape[0 if turned else 1]
+    right, kind = edit.static(w.value), edit.static(x.value)
+    if right is None or kind is None or kind.rank < 2 or (edit.array(w.value) is not None and right.rank != 2):
+        return None
+    columns = right.dims[-2 if turned else -1]
     if bias.size not in (1, columns) or (bias.ndim > 1 and bias.shape[0] > 1):
         return None
     if turned:
+        array = edit.array(w.value)
+        assert array is not None
         w = replace(w, value=edit.constant(np.ascontiguousarray(array.T), f"{node.label}_weight"))
     factors = x.scale.astype(np.float64) * w.scale, bias
     nodes = _integer_nodes(edit, node, "MatMulInteger", (x, w), factors, node.outputs[0])
@@ -218,6 +229,14 @@ def _is_plain(edit: Edit, weight: _Quantized, node: Node) -> bool:
         return False
     group = int(node.attribute("group", 1))
     return group == 1 or array.shape[1] % 2 == 0 or (array.shape[1] == 1 and array.shape[0] == group)
+
+
+def _is_computed(edit: Edit, left: _Quantized, right: _Quantized, turned: bool) -> bool:
+    """A right operand that is not constant, with one scale, of which each number is read for some rows."""
+    kind, rows = edit.static(right.value), edit.static(left.value)
+    if turned or edit.array(right.value) is not None or kind is None or rows is None or min(kind.rank, rows.rank) < 2:
+        return False
+    return right.scale.size == 1 and hint(rows.dims[-2]) >= LEAST_ROWS
 
 
 def _bias(edit: Edit, node: Node) -> np.ndarray | None:
