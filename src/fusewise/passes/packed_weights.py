@@ -21,6 +21,7 @@ PACKED_TYPES = (*map(dtype_named, ("int4", "uint4", "int2", "uint2")), INT8, UIN
 BLOCK_STEPS = 16
 """A run of the depth with one scale is a multiple of so many steps."""
 
+_FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 
 
@@ -46,13 +47,19 @@ def _is_taken(graph: Graph, weights: Node, value: str) -> bool:
 def _takes(graph: Graph, weights: Node, value: str, reader: Node) -> bool:
     if reader.op == "Transpose" and not reader.domain:
         return reader.outputs[0] not in graph.output_set and _is_taken(graph, weights, reader.outputs[0])
-    found = dequantised_weights(graph, reader)
+    found = _dequantised(graph, reader)
     return bool(found) and found[0] is weights and reader.inputs.count(value) == 1
 
 
 def dequantised_weights(graph: Graph, product: Node) -> tuple[Node, ...]:
-    """The DequantizeLinear of a constant that a product takes as it is stored, and what turns it, in order; nothing where there is
-    none."""
+    """The DequantizeLinear of constants that a product takes as they are stored, and what turns it, in order; none where there is
+    no such."""
+    found = _dequantised(graph, product)
+    return found if found and all(value in graph.constants for value in found[0].reads) else ()
+
+
+def _dequantised(graph: Graph, product: Node) -> tuple[Node, ...]:
+    """The same of values that may be found to be constant later."""
     if product.op not in _PRODUCTS or product.domain or len(product.inputs) < 2:
         return ()
     depth = 1 if product.attribute("transB", 0) else 0
@@ -67,18 +74,16 @@ def dequantised_weights(graph: Graph, product: Node) -> tuple[Node, ...]:
         value = node.inputs[0]
     if node is None or node.op != "DequantizeLinear" or node.domain or not _is_along(graph, node, depth):
         return ()
-    kind = graph.types.get(product.inputs[0])
-    return (node, *found) if isinstance(kind, TensorType) and kind.is_static else ()
+    return (node, *found)
 
 
 def _is_along(graph: Graph, node: Node, depth: int) -> bool:
-    """Are these constant weights of rank 2 with a scale for runs of the axis `depth`, or for all of it?"""
-    kinds = [graph.constants[v].type if v in graph.constants else None for v in node.inputs if v]
-    result = graph.types.get(node.outputs[0])
-    if None in kinds or not isinstance(result, TensorType) or result.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
+    """Are these weights of rank 2 with a scale for runs of the axis `depth`, or for all of it?"""
+    data, scale, result = (graph.types.get(value) for value in (*node.inputs[:2], node.outputs[0]))
+    if not all(isinstance(kind, TensorType) and kind.is_fixed for kind in (data, scale, result)):
         return False
-    data, scale = kinds[0], kinds[1]
-    if data is None or scale is None or data.dtype not in PACKED_TYPES or data.rank != 2 or data.size == 0:
+    assert isinstance(data, TensorType) and isinstance(scale, TensorType) and isinstance(result, TensorType)
+    if data.dtype not in PACKED_TYPES or result.dtype not in _FLOATS or data.rank != 2 or data.size == 0:
         return False
     if scale.size == 1:
         return True

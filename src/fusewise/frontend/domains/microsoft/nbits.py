@@ -100,12 +100,17 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     what = (signed.name, n, k, None if order is None else order.tobytes())
     w = _derived(g, weights, TensorType(signed, (n, k)), what, made)
     x = x if order is None else g.Gather(x, order, axis=-1)
-    s, z = g.reshape(scales, [n, blocks]), None if is_exact else _zero_points(g, call, bits, n, blocks)
+    s, z = _matrix(g, scales, n, blocks), None if is_exact else _zero_points(g, call, bits, n, blocks)
     y = g.MatMul(x, g.Transpose(g.DequantizeLinear(w, s, z, axis=1, block_size=block), perm=[1, 0]))
     if zeros is not None and is_exact:
-        y = y - _moved(g, call, x, (k, block, blocks), g.reshape(zeros, [n, blocks]) - float(1 << (bits - 1)), s)
+        y = y - _moved(g, call, x, (k, block, blocks), _matrix(g, zeros, n, blocks) - float(1 << (bits - 1)), s)
     bias = call.get("bias")
     return y if bias is None else y + bias
+
+
+def _matrix(g: DomainWriter, x: DomainValue, rows: int, columns: int) -> DomainValue:
+    """Scales or zero points, which older files have flat."""
+    return x if x.rank == 2 else g.reshape(x, [rows, columns])
 
 
 def _zero_points(g: DomainWriter, call: DomainCall, bits: int, n: int, blocks: int) -> DomainValue:
