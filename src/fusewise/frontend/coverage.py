@@ -14,8 +14,8 @@ from functools import cache
 import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel
-from fusewise.frontend.domains.refused import REFUSED
-from fusewise.frontend.domains.row import MICROSOFT, DomainRow
+from fusewise.frontend.domains.refused import why_refused
+from fusewise.frontend.domains.row import DomainRow
 from fusewise.frontend.domains.table import nearest, row_of
 from fusewise.frontend.functions import FunctionKey, function_key
 from fusewise.frontend.limits import ModelLimits
@@ -94,9 +94,9 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
 
 def _hint(domain: str, op: str) -> str:
     """Why an operator is not supported, or what else may have been meant."""
-    if domain == MICROSOFT and op in REFUSED:
-        return f": {REFUSED[op]}"
-    name = nearest(domain, op)
+    reason, name = why_refused(domain, op), nearest(domain, op)
+    if reason:
+        return f": {reason}"
     return f", the nearest known name is {name}" if name else ""
 
 

@@ -1,11 +1,11 @@
-"""Operators of Microsoft's domain that have no row, and why."""
+"""Operators of Microsoft's domains that have no row, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["REFUSED"]
+__all__ = ["REFUSED", "why_refused"]
 
 _OTHER_MACHINES = "it stands for code of other processors, which no file carries"
 _PACKED = "its maker runs it on graphics processors alone, over sequences without padding"
@@ -54,3 +54,15 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "WordConvEmbedding": "no tool has written it since 2019",
     }
 )
+
+_REFUSED_DOMAINS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        ("com.microsoft.nchwc", "com.ms.internal.nhwc"),
+        "it has the layout of the processor that the file was saved on; save it with ORT_ENABLE_EXTENDED",
+    )
+)
+
+
+def why_refused(domain: str, op: str) -> str:
+    """Why an operator of Microsoft's domains has no row; empty for what is not known at all."""
+    return REFUSED.get(op, "") if domain == "com.microsoft" else _REFUSED_DOMAINS.get(domain, "")
