@@ -55,6 +55,12 @@ TOKENS, CACHE = {0: "batch", 1: "sequence"}, {0: "batch", 2: "past"}
 FREE = {0: TOKENS, 1: TOKENS, 2: TOKENS, 3: CACHE, 4: CACHE, 5: {0: "batch"}}
 
 
+def kept(count: int, room: int, window: int) -> int:
+    """How many keys a cache of a window holds."""
+    step = room - window + 1
+    return count - step * -(-max(0, count - room) // step)
+
+
 def agree(*cases: Case, free: Free = MappingProxyType({}), is_one_buffer: bool = False) -> None:
     """As `one_node.agree`, but rows of the cache behind a sample's keys may be anything."""
     models = [(cases[0].model(), cases[:1]), *([(cases[0].model(free), cases)] if free else [])]
@@ -66,6 +72,10 @@ def agree(*cases: Case, free: Free = MappingProxyType({}), is_one_buffer: bool =
         for run in runs:
             found, wanted = compiled.run(None, run.feeds), expected(run.model(), run.feeds)
             counts = run.feeds["x5"] + 1
+            if run.attributes.get("sliding_window_cache"):
+                counts = [
+                    kept(count, run.feeds["x3"].shape[2], run.attributes["local_window_size"]) for count in counts
+                ]
             for k, (a, b) in enumerate(zip(found, wanted, strict=True)):
                 assert a.shape == b.shape
                 for sample, count in enumerate(counts):
@@ -94,6 +104,28 @@ def test_one_buffer() -> None:
         free=FREE,
         is_one_buffer=True,
     )
+
+
+def test_a_cache_that_holds_a_window() -> None:
+    """Prompts that fit, that are longer than the cache, and steps before and after rows are dropped, of several lengths."""
+    options = {"do_rotary": 1, "local_window_size": 4, "sliding_window_cache": 1}
+    agree(
+        case(1, 3, 6, [3], **options),
+        case(1, 9, 6, [9], **options),
+        case(2, 1, 6, [9, 5], **options),
+        case(1, 4, 5, [11], **options),
+        case(1, 1, 4, [12], **options),
+        free=FREE,
+    )
+
+
+def test_a_cache_without_room_for_the_window() -> None:
+    given = case(1, 1, 3, [3], local_window_size=4, sliding_window_cache=1)
+    with pytest.raises(InvalidModel, match="room for 3 rows; it must have room for the window, which is 4"):
+        load(given.model())
+    compiled = fusewise.compile(given.model(FREE), cache=False)
+    with pytest.raises(FusewiseError, match="and must be at least 4"):
+        compiled.run(None, given.feeds)
 
 
 def test_without_past_and_packed() -> None:
@@ -140,7 +172,7 @@ def test_a_past_that_is_longer_than_the_buffer_is_one_sentence() -> None:
 @pytest.mark.parametrize(
     "given, words",
     [
-        (case(1, 1, 4, [5], sliding_window_cache=1, local_window_size=2), "sliding_window_cache = 1 is not supported"),
+        (case(1, 1, 4, [5], sliding_window_cache=1), "sliding_window_cache needs local_window_size"),
         (case(1, 1, None, [1], kv_num_heads=3), "it must be a multiple of kv_num_heads, which is 3"),
         (
             replace(

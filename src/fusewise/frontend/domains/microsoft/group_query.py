@@ -6,8 +6,6 @@ had before: at the first place where the new tokens are all (the first prompt), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fusewise.frontend.domains.microsoft.rotary import turned
@@ -21,6 +19,7 @@ from fusewise.frontend.domains.microsoft.scores import (
     scattered,
     side_by_side,
 )
+from fusewise.frontend.domains.microsoft.sliding import sliding_cache
 from fusewise.frontend.domains.row import DomainCall, DomainRow, Written, integer, real, text
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ir.dtypes import INT64
@@ -48,20 +47,31 @@ class _Places:
     is_prompt: DomainValue
 
 
+@record(frozen=True)
+class _Cached:
+    """Keys and values to look at, those to hand on, and the positions of the former, broadcast to (batch, 1, 1, keys)."""
+
+    keys: DomainValue
+    values: DomainValue
+    present_keys: DomainValue
+    present_values: DomainValue
+    positions: DomainValue
+
+
 def _group_query_attention(g: DomainWriter, call: DomainCall) -> Written:
     _check(call)
     heads, shared = call.attribute("num_heads"), call.attribute("kv_num_heads")
     q, k, v = _projected(g, call, heads, shared)
     places = _places(g, call, q)
     q, k = _turned(g, call, places, q, k)
-    keys, values, present = _cached(g, call, places, k, v)
-    allowed = _allowed(g, call, places, q, keys)
+    cached = _cached(g, call, places, k, v)
+    keys, values, present = cached.keys, cached.values, (cached.present_keys, cached.present_values)
+    allowed = _allowed(g, call, places, q, cached.positions)
     added = call.get("attention_bias")
     if added is not None and added.dims[3] != keys.dims[2]:
         added = _of_length(g, added, keys)
-    a = Attending(
-        q, keys, values, allowed, added, False, call.attribute("scale") or None, call.attribute("softcap") or 0.0
-    )
+    scale, softcap = call.attribute("scale") or None, call.attribute("softcap") or 0.0
+    a = Attending(q, keys, values, allowed, added, False, scale, softcap)
     sink = call.get("head_sink")
     if sink is None and call.attribute("smooth_softmax") == 1:
         sink = g.constant(np.zeros(heads, q.dtype.numpy))
@@ -73,11 +83,14 @@ def _group_query_attention(g: DomainWriter, call: DomainCall) -> Written:
 
 
 def _check(call: DomainCall) -> None:
-    for name, off in (("sliding_window_cache", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE")):
-        if call.attribute(name) not in (off, None):
-            raise call.unsupported(
-                f"{name} = {call.attribute(name)!r} is not supported; keep the cache whole, as floats"
-            )
+    for name in ("k_quant_type", "v_quant_type"):
+        if call.attribute(name) != "NONE":
+            raise call.unsupported(f"{name} = {call.attribute(name)!r} is not supported; keep the cache as floats")
+    if call.attribute("sliding_window_cache"):
+        if call.attribute("local_window_size") < 1:
+            raise call.invalid("sliding_window_cache needs local_window_size, which must be 1 or more")
+        if "attention_bias" in call or call.wants("output_qk"):
+            raise call.unsupported("a bias or scores beside sliding_window_cache are not supported")
     heads, shared = call.attribute("num_heads"), call.attribute("kv_num_heads")
     if heads % shared:
         raise call.invalid(f"num_heads is {heads}; it must be a multiple of kv_num_heads, which is {shared}")
@@ -139,19 +152,21 @@ def _turned(
     return one, other
 
 
-def _cached(
-    g: DomainWriter, call: DomainCall, places: _Places, k: DomainValue, v: DomainValue
-) -> tuple[DomainValue, DomainValue, Sequence[DomainValue]]:
-    """Keys and values to look at, and those to hand on."""
+def _cached(g: DomainWriter, call: DomainCall, places: _Places, k: DomainValue, v: DomainValue) -> _Cached:
     past = call.get("past_key"), call.get("past_value")
-    if past[0] is None or past[0].dims[2] == 0:
-        return k, v, (k, v)
-    present = tuple(_joined(g, call, places, before, new) for before, new in zip(past, (k, v), strict=True) if before)
+    if past[0] is None or past[1] is None or past[0].dims[2] == 0:
+        return _Cached(k, v, k, v, counted(g, g.dim(k, 2)))
+    if call.attribute("sliding_window_cache"):
+        window = call.attribute("local_window_size")
+        found = sliding_cache(g, past[0], k, places.total, places.first, window)
+        keys, values = side_by_side(g, past[0], k), side_by_side(g, past[1], v)
+        return _Cached(keys, values, found.after(g, past[0], keys), found.after(g, past[1], values), found.positions)
+    keys, values = _joined(g, call, places, past[0], k), _joined(g, call, places, past[1], v)
+    seen = keys, values
     if _is_one_buffer(g, call, past[0]) and _is_of_sizes(g, call):
         end = g.Reshape(g.cast(call["total_sequence_length"], INT64), [1])
-        keys, values = (g.Slice(x, [0], end, [2]) for x in present)
-        return keys, values, present
-    return *present, present  # type: ignore[return-value]  # of two
+        seen = g.Slice(keys, [0], end, [2]), g.Slice(values, [0], end, [2])
+    return _Cached(*seen, keys, values, counted(g, g.dim(seen[0], 2)))
 
 
 def _joined(g: DomainWriter, call: DomainCall, places: _Places, past: DomainValue, new: DomainValue) -> DomainValue:
@@ -188,11 +203,8 @@ def _is_of_sizes(g: DomainWriter, call: DomainCall) -> bool:
     return longest is not None and None not in longest.reshape(-1).tolist()
 
 
-def _allowed(
-    g: DomainWriter, call: DomainCall, places: _Places, q: DomainValue, keys: DomainValue
-) -> DomainValue | None:
+def _allowed(g: DomainWriter, call: DomainCall, places: _Places, q: DomainValue, j: DomainValue) -> DomainValue:
     """Which keys a query sees: those up to its own place, a window of them, or all there are; (batch, 1, queries, keys)."""
-    j = counted(g, g.dim(keys, 2))
     last = g.Unsqueeze(places.total, [1, 2, 3]) - 1
     if call.attribute("causal"):
         i = g.Unsqueeze(counted(g, g.dim(q, 2)), [1]) + g.Unsqueeze(places.first, [1, 2, 3])
@@ -239,7 +251,7 @@ GROUP_QUERY: tuple[DomainRow, ...] = (
         "1 . S T | B . S T, num_heads",
         rules=(
             at_least(1, "num_heads", "kv_num_heads"),
-            flag("do_rotary", "rotary_interleaved", "causal"),
+            flag("do_rotary", "rotary_interleaved", "causal", "sliding_window_cache"),
             at_least(0, "softcap"),
             at_least(-1, "local_window_size"),
             between("qk_output", 0, 2),
