@@ -51,7 +51,7 @@ ROWS_TO_COME = frozenset(
     """Attention CausalConvWithState DecoderAttention DecoderMaskedMultiHeadAttention GatedDeltaNet
     GatedRelativePositionBias GatherBlockQuantized GemmaRotaryEmbedding GroupQueryAttention LinearAttention
     MRotaryEmbedding MatMulBnb4 MatMulFpQ4 MatMulNBits MatMulNBitsMlp MatMulNBitsQkv MultiHeadAttention QAttention
-    QMoE RelativePositionBias RotaryEmbedding SparseAttention SparseAttentionIndexer""".split()
+    RelativePositionBias RotaryEmbedding SparseAttention SparseAttentionIndexer""".split()
 )
 
 

@@ -21,6 +21,7 @@ from fusewise.frontend.domains.microsoft.old import OLD
 from fusewise.frontend.domains.microsoft.products import PRODUCTS
 from fusewise.frontend.domains.microsoft.quantisers import QUANTISERS
 from fusewise.frontend.domains.microsoft.quantized import QUANTIZED
+from fusewise.frontend.domains.microsoft.quantized_experts import QUANTIZED_EXPERTS
 from fusewise.frontend.domains.microsoft.quantized_layers import QUANTIZED_LAYERS
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
@@ -47,6 +48,7 @@ ROWS: tuple[DomainRow, ...] = (
     *PRODUCTS,
     *QUANTISERS,
     *QUANTIZED,
+    *QUANTIZED_EXPERTS,
     *QUANTIZED_LAYERS,
     *ROTARY,
     *WINDOWS,

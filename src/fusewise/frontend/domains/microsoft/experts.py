@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fusewise.frontend.domains.row import DomainCall, DomainRow, integer, real, text
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ops.validity.rules import between, flag, one_of
 
-__all__ = ["EXPERTS", "gated", "routed"]
+__all__ = ["EXPERTS", "biased", "gated", "mixed", "routed"]
 
 
 def routed(g: DomainWriter, call: DomainCall, logits: DomainValue) -> DomainValue:
@@ -38,32 +40,39 @@ def _swiglu(g: DomainWriter, call: DomainCall, gate: DomainValue, linear: Domain
     return gate * g.Sigmoid(gate * alpha) * (linear + beta if beta else linear)
 
 
-def _moe(g: DomainWriter, call: DomainCall) -> DomainValue:
+Linear = Callable[[str, DomainValue], DomainValue]
+"""A layer by its name, `fc1` to `fc3`, of tokens [tokens, in] or [experts, tokens, in]: [experts, tokens, out]."""
+
+
+def mixed(g: DomainWriter, call: DomainCall, shares: DomainValue, linear: Linear) -> DomainValue:
     """Every expert on every token, [experts, tokens, ...], and their results by the shares of the tokens."""
     x = call["input"]
     tokens = g.reshape(x, [-1, g.dim(x, -1)])
-    shares = g.permute(routed(g, call, call["router_probs"]), [1, 0])
-    first = _linear(g, call, "fc1", tokens)
+    first = linear("fc1", tokens)
     kind = call.attribute("activation_type")
     if kind == "swiglu":
-        inner = gated(g, call, first) if call.attribute("swiglu_fusion") else _apart(g, call, first, tokens)
+        fused = call.attribute("swiglu_fusion")
+        inner = gated(g, call, first) if fused else _swiglu(g, call, first, linear("fc3", tokens))
     else:
         if "fc3_experts_weights" in call:
             raise call.unsupported("a third layer is supported only with the activation 'swiglu'")
         inner = _activated(g, kind, first)
-    last = _linear(g, call, "fc2", inner) * g.Unsqueeze(shares, [2])
+    last = linear("fc2", inner) * g.Unsqueeze(g.permute(shares, [1, 0]), [2])
     return g.reshape(g.ReduceSum(last, [0], keepdims=0), g.sizes(x))
 
 
-def _apart(g: DomainWriter, call: DomainCall, gate: DomainValue, tokens: DomainValue) -> DomainValue:
-    return _swiglu(g, call, gate, _linear(g, call, "fc3", tokens))
-
-
-def _linear(g: DomainWriter, call: DomainCall, name: str, x: DomainValue) -> DomainValue:
-    """[tokens, in] or [experts, tokens, in] by weights [experts, out, in] and bias [experts, out]."""
+def biased(g: DomainWriter, call: DomainCall, name: str, y: DomainValue) -> DomainValue:
+    """The results of a layer with its bias [experts, out], if it has one."""
     bias = call.get(f"{name}_experts_bias")
-    y = g.MatMul(x, g.Transpose(call[f"{name}_experts_weights"], perm=[0, 2, 1]))
     return y if bias is None else y + g.Unsqueeze(bias, [1])
+
+
+def _moe(g: DomainWriter, call: DomainCall) -> DomainValue:
+    def linear(name: str, x: DomainValue) -> DomainValue:
+        y = g.MatMul(x, g.Transpose(call[f"{name}_experts_weights"], perm=[0, 2, 1]))
+        return biased(g, call, name, y)
+
+    return mixed(g, call, routed(g, call, call["router_probs"]), linear)
 
 
 def _activated(g: DomainWriter, kind: str, x: DomainValue) -> DomainValue:
