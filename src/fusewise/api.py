@@ -7,7 +7,7 @@ needs it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from fusewise.trace import Trace
 from fusewise.version import VERSION
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
     from fusewise.bench.timing import TimingBudget
@@ -163,12 +164,23 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
+    return _compiled(model, options_from(options, settings), trace, progress)
+
+
+def _compiled(
+    model: Source,
+    chosen: Options,
+    trace: Trace | None = None,
+    progress: Progress | None = None,
+    weights: Collection[np.ndarray] = (),
+) -> Model:
+    """What `compile` gives. Constants that are byte for byte one of the `weights` are that one."""
     from fusewise.runtime.model_cache import ModelCache, describes
 
-    begin, chosen = time.perf_counter(), options_from(options, settings)
+    begin = time.perf_counter()
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
-    key = None if folder is None or trace is not None else _key(model, chosen)
+    key = None if folder is None or trace is not None or weights else _key(model, chosen)
     store = None if folder is None or key is None else ModelCache(folder, warn)
     kept = None if store is None or key is None or chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
     if kept is not None:
@@ -198,7 +210,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         try:
             graph, program, choice = planned(bound, chosen, decisions, warn, progress)
         except (UnsupportedModel, NotDefined, TypeError) as error:  # a size where only a number will do is a TypeError
-            if not bound.symbols:
+            if not bound.symbols or chosen.grow:
                 raise
             chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
             bound = _bound_anyway(model, chosen, error)
@@ -210,6 +222,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
             cache=None if folder is None else KernelCache(folder, warn),
             helpers=helpers,
             resident=resident,
+            weights=weights,
             progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
         )
     built.limit_memory(chosen.memory_limit)
@@ -224,7 +237,15 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
 
 def _specialized(model: Model, bound: Callable[[], Graph], options: Options, trace: Trace) -> Model:
-    """The model, which has sizes that keep coming back run by programs of their own, if that is asked for."""
+    """The model, which has sizes that keep coming back run by programs of their own, if that is asked for, and can be compiled once
+    more to grow in place, on the same weights."""
+
+    def grown() -> Model:
+        weights = tuple(model.executable.contents.constants.values())
+        chosen = replace(options, shapes={}, symbols={}, values={}, specialize=0, tune=0, grow=True)
+        return _compiled(bound(), chosen, weights=weights)
+
+    model.grow = grown
     if options.specialize and model.summary["symbols"] and trace.limit is None:
         from fusewise.specializing import specialist_for
 
@@ -244,7 +265,12 @@ def _unchanged(model: Source, key: Key | None, graph: Graph) -> Graph:
 
 def _bound(model: Source, options: Options) -> Graph:
     free = options.free and not options.tune
-    return load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values, free=free)
+    graph = load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values, free=free)
+    if not options.grow:
+        return graph
+    from fusewise.passes.growing import grown_in_place
+
+    return grown_in_place(graph)
 
 
 def _bound_anyway(model: Source, options: Options, error: Exception) -> Graph:

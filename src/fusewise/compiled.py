@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fusewise.ir.types import ValueType
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
+    from fusewise.runtime.growing import Cache
     from fusewise.runtime.signing import Key
     from fusewise.runtime.specialist import Specialist
     from fusewise.trace import Trace
@@ -52,6 +53,8 @@ class Model:
         self._planned = planned
         self._bounds = bounds
         self.specialist: Specialist | None = None
+        self.grow: Callable[[], Model] | None = None
+        self._growing: Model | None = None
 
     @property
     def graph(self) -> Graph:
@@ -86,6 +89,24 @@ class Model:
                 raise
             self._compile_again(used, contradiction)
         return self.executable.run(output_names, feeds)
+
+    def bind_cache(self, capacity: int, batch: int = 1) -> Cache:
+        """An empty cache of keys and values for a decoder that takes what is past and gives what is past then: what is new is
+        written behind what is there, and nothing is copied. `capacity`: how many tokens there is room for.
+
+        The first time the model is compiled once more, to grow in place, on the same weights; one that was compiled so
+        (`Options.grow`) is taken as it is. Raises `UsageError` where no output extends an input, and for a compiled file that does
+        not grow.
+        """
+        from fusewise.runtime.growing import Cache
+
+        with self._lock:
+            if self._growing is None and self.executable.contents.program.growth is None:
+                if self.grow is None:
+                    raise UsageError("this model was not compiled to grow: compile it with grow=True, and save that")
+                self._growing = self.grow()
+            used = self if self._growing is None else self._growing
+        return Cache(used.executable, capacity, batch)
 
     def _compile_again(self, used: Executable, contradiction: ShapeContradicted) -> None:
         """Take the place of the executable that was `used`, unless another thread has done so."""

@@ -44,8 +44,9 @@ class Options:
     `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used from then on.
     `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `outcomes.outcome_of` takes.
     `precision`, of convolutions and products: `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say
-    what they touch that is none of their operands, many times more slowly. `warn` is told, as a sentence, what went wrong without
-    stopping the work. None is what nobody says, for each of them.
+    what they touch that is none of their operands, many times more slowly. `grow`: outputs that only extend inputs, as a decoder's
+    keys and values, are written behind these; the model runs with a cache only (`Model.bind_cache`). `warn` is told, as a
+    sentence, what went wrong without stopping the work. None is what nobody says, for each of them.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Options:
     free: bool = True
     memory_limit: int | None = None
     specialize: int = 0
+    grow: bool = False
     warn: Callable[[str], None] = _warn
 
 
@@ -87,6 +89,10 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
         raise UsageError(
             "programs for sizes that come back may differ by the order of additions, which exact refuses; allow one"
         )
+    if found.grow and (found.tune or found.specialize or not found.free):
+        raise UsageError(
+            "what grows has free dimensions, which go neither with tuning nor with programs for sizes that come back"
+        )
     if found.tune and found.cache is False:
         raise UsageError("tuning keeps what it measures in the cache, which is switched off; allow one")
     return found
@@ -97,7 +103,8 @@ def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
     symbols = {} if shapes else _plain_symbols(options)
     chosen = {
-        name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize", "free", "specialize")
+        name: getattr(options, name)
+        for name in ("exact", "fusion", "precision", "sanitize", "free", "specialize", "grow")
     }
     return {"shapes": shapes, "symbols": symbols, "cache": cache, "disable": sorted(options.disable), **chosen}
 
@@ -112,7 +119,7 @@ def _plain_symbols(options: Options) -> dict[str, int | str]:
 
 def settings_of(options: Options) -> dict[str, Any]:
     """What a compiled model depends on, as plain JSON values; its passes are those by name."""
-    plain = ("exact", "strict", "fusion", "passes", "precision", "sanitize", "free")
+    plain = ("exact", "strict", "fusion", "passes", "precision", "sanitize", "free", "grow")
     return {
         "shapes": {name: list(shape) for name, shape in options.shapes.items()},
         "symbols": _plain_symbols(options),
@@ -209,7 +216,7 @@ _KINDS: Mapping[str, _Kind] = {
     "shapes": _Kind("a mapping from names to shapes", _is_mapping, _shapes),
     "symbols": _Kind("a mapping from names to sizes", _is_mapping, _symbols),
     "values": _Kind("a mapping from names to arrays", _is_mapping),
-    **dict.fromkeys(("exact", "strict", "sanitize", "free"), _SWITCH),
+    **dict.fromkeys(("exact", "strict", "sanitize", "free", "grow"), _SWITCH),
     **dict.fromkeys(("threads", "memory_limit", "specialize"), _COUNT),
     **dict.fromkeys(("fusion", "precision"), _NAME),
     "cache": _FOLDER,

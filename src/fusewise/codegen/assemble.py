@@ -128,6 +128,7 @@ def _program(draft: ProgramDraft, target: Target, groups: int) -> Program:
         target.sanitize,
         symbols=draft.symbols,
         checks=draft.graph.checks,
+        growth=draft.graph.growth,
     )
 
 

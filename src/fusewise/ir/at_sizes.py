@@ -22,6 +22,7 @@ def at_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
         constants={name: constant_at(constant, values) for name, constant in graph.constants.items()},
         checks=(),
         contents=(),
+        growth=None,
     )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "Check",
     "Constant",
     "Graph",
+    "Growth",
     "LazyConstant",
     "Node",
     "SizesConstant",
@@ -194,6 +195,19 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """Outputs that lie in the memory of an input, by its strides: what was there stays, and something is written behind it.
+
+    `pairs` has of each the input, the output, and the axis along which it grows. The input `counts` has two elements: how many
+    there are along the axis, and how many more there is room for. `after`: how many there are then, in terms of symbols.
+    """
+
+    pairs: tuple[tuple[str, str, int], ...]
+    counts: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Subgraph:
     """The body of an If, Loop or Scan, kept whole as ONNX bytes.
 
@@ -268,7 +282,7 @@ class Graph:
 
     `inputs` never include constants. `opsets` lists the versions of the other operator domains in use. `checks` must hold of the
     sizes that symbols stand for, beside their ranges. `contents` has by name inputs of integers whose elements, in order, are
-    sizes: the symbols among them are read there. Nodes read constants in their place.
+    sizes: the symbols among them are read there. Nodes read constants in their place. `growth` has outputs that inputs grow into.
     """
 
     inputs: tuple[str, ...]
@@ -282,6 +296,7 @@ class Graph:
     metadata: tuple[tuple[str, str], ...] = ()
     checks: tuple[Check, ...] = ()
     contents: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    growth: Growth | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
@@ -323,6 +338,11 @@ class Graph:
             sorted(symbols_of(dim), key=str) for dim in (*dims, *(one for _, sizes in self.contents for one in sizes))
         )
         return tuple(dict.fromkeys(chain.from_iterable(found)))
+
+    @cached_property
+    def grown(self) -> Mapping[str, str]:
+        """The input in whose memory an output lies, by output."""
+        return {} if self.growth is None else {output: given for given, output, _ in self.growth.pairs}
 
     @cached_property
     def output_set(self) -> frozenset[str]:

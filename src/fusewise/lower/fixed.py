@@ -57,6 +57,7 @@ def fixed(program: Program, values: Mapping[str, int]) -> Program:
         ),
         symbols=(),
         checks=(),
+        growth=None,
     )
 
 

@@ -14,7 +14,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from fusewise.ir.deciding import hint, known_below
+from fusewise.errors import UnsupportedModel
+from fusewise.ir.deciding import hint, known_below, known_one, known_zero
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.size import Size
@@ -105,6 +106,8 @@ class _Planner:
                 self.storage[value] = Storage(value, 0, row_major(kind.dims))
         if self.orders_wanted:
             self._find_orders()
+        for value, given in self.graph.grown.items():
+            self._lay_in_place(value, given)
         self._find_parents()
         for position, group in enumerate(self.partition.groups):
             for value in group.outputs(self.graph):
@@ -114,7 +117,22 @@ class _Planner:
             for node in group.members(self.graph):
                 if node.writes and node.outputs[0] in self.assembled:
                     self._place_pieces(group, node)
+        require_in_place(self.graph, self.assembled)
         return Layout(self.storage, frozenset(self.views), self.assembled, self.copied)
+
+    def _lay_in_place(self, value: str, given: str) -> None:
+        """A value that grows from an input lies there, and so does its first piece, which is the part of that that is filled."""
+        whole = self.storage[value] = Storage(given, 0, self.storage[given].strides)
+        first = self.graph.nodes[self.graph.producer[value]].inputs[0]
+        if first not in self.graph.producer:
+            return
+        group = self.partition.groups[self.partition.group_of[self.graph.producer[first]]]
+        found = self._seen(group, first, {})
+        wide = [d for d, dim in enumerate(self.graph.tensor(first).dims) if not known_one(dim)]
+        begins = found is not None and found.root == given and known_zero(found.offset)
+        if found is not None and begins and all(found.strides[d] == whole.strides[d] for d in wide):
+            self.storage[first] = whole
+            self.views.add(first)
 
     def _place(self, group: Group, value: str, kind: TensorType, on_host: bool) -> None:
         over = self._over(group, value, on_host)
@@ -356,7 +374,7 @@ class _Planner:
         known.setdefault((axis, node.inputs), output)
         start = 0
         for value in pieces:
-            if self.moves and self._may_move(value, pieces):
+            if self.moves and value not in self.storage and self._may_move(value, pieces):
                 self.parents[value] = (output, axis, start)
             start += self.graph.tensor(value).dims[axis]
 
@@ -381,6 +399,15 @@ class _Planner:
         dims = self.graph.tensor(hub).dims
         ranges = {f"i{d}": extent for d, extent in enumerate(dims)}
         return place is not None and strides_at(place, row_major(self.graph.tensor(value).dims), ranges) is not None
+
+
+def require_in_place(graph: Graph, assembled: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise `UnsupportedModel` for an output that grows from an input, but is not written piece by piece."""
+    for value, given in graph.grown.items():
+        if value not in assembled:
+            node = graph.nodes[graph.producer[value]]
+            told = f"it is not written by node {node.label!r} ({node.op}) alone"
+            raise UnsupportedModel(f"output {value!r} cannot grow in the place of input {given!r}: {told}")
 
 
 def _reshaped(order: tuple[int, ...] | None, before: ValueType, after: TensorType) -> tuple[int, ...]:

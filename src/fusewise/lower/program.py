@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.deciding import Condition
-from fusewise.ir.graph import Check, Constant, Node, SizesConstant
+from fusewise.ir.graph import Check, Constant, Growth, Node, SizesConstant
 from fusewise.ir.size import Symbol
 from fusewise.ir.types import ValueType
 from fusewise.records import record
@@ -267,7 +267,7 @@ class Program:
     what is compiled while it runs.
 
     Each of `symbols` is a dimension of some input by itself, or an element of one. `checks` are asked of every new tuple of sizes,
-    and `arena_bytes` is that at the hint.
+    and `arena_bytes` is that at the hint. Inputs of its `growth` are written to, and what lies there then is none of `outputs`.
     """
 
     inputs: tuple[Port, ...]
@@ -286,6 +286,7 @@ class Program:
     disabled: tuple[str, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     checks: tuple[Check, ...] = ()
+    growth: Growth | None = None
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:

@@ -21,6 +21,7 @@ from fusewise.lower.layout import Layout, Storage, channels_last, is_dense, plan
 from fusewise.lower.places import Place, hub_index, places, strides_at
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.lower.whole import FAMILIES, whole_family
+from fusewise.ops.bijection import VIEWS
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import const, index, load
 from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
@@ -158,11 +159,18 @@ def _refine(partition: Partition, on_host: frozenset[int]) -> Partition:
     groups: list[Group] = []
     for group in partition.groups:
         alone = any(whole_family(partition.graph.nodes[n]) for n in group.nodes) and not on_host.issuperset(group.nodes)
+        alone = alone or _reads_what_grows(partition.graph, group)
         if 0 < len(on_host.intersection(group.nodes)) < len(group.nodes) or (alone and len(group.nodes) > 1):
             groups.extend(Group((node,)) for node in group.nodes)
         else:
             groups.append(group)
     return partition if len(groups) == len(partition.groups) else Partition.ordered(partition.graph, groups)
+
+
+def _reads_what_grows(graph: Graph, group: Group) -> bool:
+    """Does a group make more of what it writes in the place of an input? It is written first."""
+    made = {value for n in group.nodes for value in graph.nodes[n].writes if value in graph.grown}
+    return any(not made.isdisjoint(node.reads) and node.op not in VIEWS for node in group.members(graph))
 
 
 _SQUARE = 16

@@ -46,6 +46,13 @@ class Checks:
             for step in self._steps
         ]
 
+        self._written = {
+            place.buffer
+            for step in self._steps
+            for place, extent in zip(step.arguments, step.extents, strict=True)
+            if extent.writes and program.buffers[place.buffer].kind == "input"
+        }
+
     @property
     def addresses(self) -> list[int]:
         """Where the table of each native step lies."""
@@ -69,6 +76,12 @@ class Checks:
         for port, value in zip(self._program.inputs, values, strict=True):
             if port.buffer >= 0 and value.size:
                 memory.view(Place(port.buffer), port.type)[...] = value  # type: ignore[arg-type]  # buffers are tensors
+
+    def end(self, values: Sequence[Any]) -> None:
+        """After a run: what kernels have written to its inputs, where the caller has them."""
+        for port, value in zip(self._program.inputs, values, strict=True):
+            if port.buffer in self._written:
+                value[...] = RunMemory(tuple(self._memory), {}).view(Place(port.buffer), port.type)  # type: ignore[arg-type]
 
     def check(self) -> None:
         """Raise `AccessOutside` for the first step that touched what it may not."""

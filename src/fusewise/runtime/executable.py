@@ -88,17 +88,19 @@ def build(
     target: Target | None = None,
     helpers: Helpers | None = None,
     resident: Resident | None = None,
+    weights: Collection[np.ndarray] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Executable:
     """Make `program` runnable on this machine.
 
     `threads` may lower the number of workers the program was sized for, not raise it. `cache` keeps compiled kernels, in a
     folder if that is given. `helpers` compile kernels, where they have been started or there are many.
-    Constants and the arena lie in what is `resident`, or memory of their own beyond that. `progress(done, total)` is called as
+    Constants and the arena lie in what is `resident`, or memory of their own beyond that; those that are byte for byte one of the
+    `weights` are that one. `progress(done, total)` is called as
     kernels are compiled. Raises `ResourceLimit` when the memory planned is more than this process may use.
     """
     from fusewise.runtime.cache import KernelCache
-    from fusewise.runtime.constants import arranged, filled, packers_for
+    from fusewise.runtime.constants import alike, arranged, filled, packers_for
 
     machine_target = host_target() if target is None else target
     workers = min(worker_count(threads), program.workers)
@@ -108,13 +110,18 @@ def build(
     packers = packers_for(program.buffers, program.is_checked)
     own_kernels = (*program.kernels, *_plan_kernels(program))
     kernels = (*own_kernels, *packers)
-    with Aside(partial(arranged, program.buffers)) as rest:  # a core is idle while the last kernel is compiled
+    with Aside(
+        partial(arranged, () if weights else program.buffers)
+    ) as rest:  # a core is idle while the last kernel is compiled
         images, known = _images(kernels, machine_target, store, helpers, progress)
     compiled = time.perf_counter()
     library = load(images, [*(kernel.symbol for kernel in kernels), *_plan_symbols(program)])
     linked = time.perf_counter()
-    made = filled(program.buffers, library.addresses, workers, resident, program.is_checked)
-    constants = {**rest.result(), **made}
+    if weights:
+        constants = alike(program.buffers, library.addresses, weights, lambda: None, program.is_checked)
+    else:
+        made = filled(program.buffers, library.addresses, workers, resident, program.is_checked)
+        constants = {**rest.result(), **made}
     packed = time.perf_counter()
     figures = BuildFigures(
         kernels=len(program.kernels),
@@ -420,6 +427,8 @@ class Executable:
                     plan.faults.check()
             else:
                 _call(part, moving, objects, timings)
+        if plan.checks is not None:
+            plan.checks.end(values)
         return plan.results.taken(wanted, moving, objects)
 
     def _launch(self, part: Stretch, program: Program, timings: list[StepTiming] | None) -> None:

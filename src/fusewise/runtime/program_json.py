@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import dtype_named
-from fusewise.ir.graph import Check, SizesConstant
+from fusewise.ir.graph import Check, Growth, SizesConstant
 from fusewise.ir.size import Symbol
 from fusewise.ir.size_json import from_json, to_json
 from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
@@ -55,6 +55,7 @@ def program_to_json(program: Program) -> Json:
         "accounts": [[a.operators, list(a.nodes), to_json(a.flops), to_json(a.nbytes)] for a in program.accounts],
         "symbols": [[s.name, s.low, s.high, s.hint] for s in program.symbols],
         "checks": [[*_condition(check.condition), check.sentence] for check in program.checks],
+        **_growth(program.growth),
     }
 
 
@@ -82,7 +83,15 @@ def program_from_json(found: Json) -> Program:
         ),
         symbols=symbols,
         checks=tuple(Check(read.condition(relation, size), sentence) for relation, size, sentence in found["checks"]),
+        growth=read.growth(found.get("growth")),
     )
+
+
+def _growth(growth: Growth | None) -> Json:
+    if growth is None:
+        return {}
+    pairs = [list(pair) for pair in growth.pairs]
+    return {"growth": [pairs, growth.counts, to_json(growth.after)]}
 
 
 def _objects(program: Program) -> Json:
@@ -227,6 +236,12 @@ class _Reader:
 
     def condition(self, relation: Any, size: Any) -> Condition:
         return Condition(relation, self.size(size))
+
+    def growth(self, found: list[Any] | None) -> Growth | None:
+        if found is None:
+            return None
+        pairs, counts, after = found
+        return Growth(tuple((given, made, axis) for given, made, axis in pairs), counts, self.size(after))
 
     def port(self, found: Json) -> Port:
         kind = type_from_json(found["type"], self.symbols)

@@ -76,7 +76,28 @@ def _problems(program: Program, symbols: Sequence[str], constants: Mapping[int, 
         yield from _of_port(f"input {port.name!r}", port, program.buffers, {"input"})
     for port in program.outputs:
         yield from _of_port(f"output {port.name!r}", port, program.buffers, _VALUES)
+    yield from _of_growth(program)
     yield from _of_steps(program, len(symbols) - bool(program.symbols))
+
+
+def _of_growth(program: Program) -> Iterator[str]:
+    """Which inputs grow, and what says how many elements they have."""
+    growth, ports = program.growth, {port.name: port for port in program.inputs}
+    if growth is None:
+        return
+    counts = ports.get(growth.counts)
+    if (
+        counts is None
+        or len(counts.contents) != 2
+        or not all(isinstance(one, Size) and one.symbol for one in counts.contents)
+    ):
+        yield f"it grows, but input {growth.counts!r} does not say by how much"
+    for name, _, axis in growth.pairs:
+        kind = None if name not in ports else ports[name].type
+        if not isinstance(kind, TensorType) or not kind.is_static or not _is_index(axis, kind.dims):
+            yield f"input {name!r} cannot grow along axis {axis!r}"
+    if not _is_number(growth.after):
+        yield f"it grows to {growth.after!r} elements"
 
 
 def _of_symbols(program: Program, symbols: Sequence[str]) -> Iterator[str]:

@@ -233,7 +233,11 @@ def first_draft(lowered: Lowered, ways: Mapping[str, int]) -> ProgramDraft:
     return ProgramDraft(
         lowered,
         tuple(_port(graph, "input", value, value) for value in graph.inputs),
-        tuple(_port(graph, "output", v, v if v in produced else f"output:{v}") for v in graph.outputs),
+        tuple(
+            _port(graph, "output", v, v if v in produced else f"output:{v}")
+            for v in graph.outputs
+            if v not in graph.grown
+        ),
         work,
         ways,
         visits=tuple(Visit(number) for number in range(len(work))),
