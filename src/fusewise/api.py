@@ -203,7 +203,7 @@ def _compiled(
     from fusewise.runtime.expected import expected_bytes
     from fusewise.runtime.resident import Resident
 
-    with Helpers() as helpers, Resident() as resident, nullcontext() if chosen.tune else uncollected():
+    with Helpers() as helpers, Resident(weights) as resident, nullcontext() if chosen.tune else uncollected():
         bound = _bound(model, chosen)
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
         resident.start(expected_bytes(bound))
@@ -222,7 +222,6 @@ def _compiled(
             cache=None if folder is None else KernelCache(folder, warn),
             helpers=helpers,
             resident=resident,
-            weights=weights,
             progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
         )
     built.limit_memory(chosen.memory_limit)

@@ -26,7 +26,7 @@ __all__ = [
     "Check",
     "Constant",
     "Graph",
-    "Growth",
+    "Growing",
     "LazyConstant",
     "Node",
     "SizesConstant",
@@ -195,7 +195,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class Growing:
     """Outputs that lie in the memory of an input, by its strides: what was there stays, and something is written behind it.
 
     `pairs` has of each the input, the output, and the axis along which it grows. The input `counts` has two elements: how many
@@ -296,7 +296,7 @@ class Graph:
     metadata: tuple[tuple[str, str], ...] = ()
     checks: tuple[Check, ...] = ()
     contents: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    growth: Growth | None = None
+    growth: Growing | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.deciding import Condition
-from fusewise.ir.graph import Check, Constant, Growth, Node, SizesConstant
+from fusewise.ir.graph import Check, Constant, Growing, Node, SizesConstant
 from fusewise.ir.size import Symbol
 from fusewise.ir.types import ValueType
 from fusewise.records import record
@@ -286,7 +286,7 @@ class Program:
     disabled: tuple[str, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     checks: tuple[Check, ...] = ()
-    growth: Growth | None = None
+    growth: Growing | None = None
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:

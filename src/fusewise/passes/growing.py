@@ -3,7 +3,7 @@
     past: (batch, heads, P, size)                 past: (batch, heads, P + room, size), counts: (P, room)
     present = Concat(past, new) {axis=2}    ->    filled = Slice(past, 0, P) {axis 2};  present = Concat(filled, new)
 
-and `present` lies in the memory of `past` (`ir.graph.Growth`). The elements of `filled` stay as they are, so only `new` is written.
+and `present` lies in the memory of `past` (`ir.graph.Growing`). What is filled stays as it is, so only `new` is written.
 An Attention that takes the past itself is taken apart before.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from fusewise.errors import UsageError
 from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import INT64
-from fusewise.ir.graph import Check, Constant, Graph, Growth, Node, SizesConstant
+from fusewise.ir.graph import Check, Constant, Graph, Growing, Node, SizesConstant
 from fusewise.ir.size import Size, Symbol, size_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.passes.canonical_ops import written_out
@@ -175,7 +175,7 @@ def _with_buffers(graph: Graph, pairs: list[_Pair], length: Size) -> Graph:
         constants=constants,
         checks=(*graph.checks, full),
         contents=(*graph.contents, (counts, (length, room))),
-        growth=Growth(tuple((p.given, p.output, p.axis) for p in pairs), counts, after),
+        growth=Growing(tuple((p.given, p.output, p.axis) for p in pairs), counts, after),
     )
 
 

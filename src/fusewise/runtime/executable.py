@@ -88,16 +88,15 @@ def build(
     target: Target | None = None,
     helpers: Helpers | None = None,
     resident: Resident | None = None,
-    weights: Collection[np.ndarray] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Executable:
     """Make `program` runnable on this machine.
 
     `threads` may lower the number of workers the program was sized for, not raise it. `cache` keeps compiled kernels, in a
     folder if that is given. `helpers` compile kernels, where they have been started or there are many.
-    Constants and the arena lie in what is `resident`, or memory of their own beyond that; those that are byte for byte one of the
-    `weights` are that one. `progress(done, total)` is called as
-    kernels are compiled. Raises `ResourceLimit` when the memory planned is more than this process may use.
+    Constants and the arena lie in what is `resident`, or memory of their own beyond that; those that are byte for byte one of its
+    `weights` are that one. `progress(done, total)` is called as kernels are compiled. Raises `ResourceLimit` when the
+    memory planned is more than this process may use.
     """
     from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.constants import alike, arranged, filled, packers_for
@@ -106,7 +105,7 @@ def build(
     workers = min(worker_count(threads), program.workers)
     check_memory(program.arena_bytes + _own_bytes(program, "host", "output"), "the model's intermediate results")
     store = KernelCache(cache) if isinstance(cache, Path) else cache
-    begin = time.perf_counter()
+    begin, weights = time.perf_counter(), () if resident is None else resident.weights
     packers = packers_for(program.buffers, program.is_checked)
     own_kernels = (*program.kernels, *_plan_kernels(program))
     kernels = (*own_kernels, *packers)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import UsageError
-from fusewise.ir.graph import Growth
+from fusewise.ir.graph import Growing
 from fusewise.ir.size import Size, evaluate, symbols_of
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Port
@@ -123,7 +123,7 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return block[:nbytes].view(dtype).reshape(shape)
 
 
-def _where(ports: Sequence[Port], growth: Growth, grown: set[str]) -> dict[str, tuple[str, int]]:
+def _where(ports: Sequence[Port], growth: Growing, grown: set[str]) -> dict[str, tuple[str, int]]:
     """Of each symbol that says how many tokens there are after a run, the input of the caller's and the axis that it is."""
     wanted = {s.name for s in symbols_of(growth.after)} if isinstance(growth.after, Size) else set()
     found: dict[str, tuple[str, int]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import dtype_named
-from fusewise.ir.graph import Check, Growth, SizesConstant
+from fusewise.ir.graph import Check, Growing, SizesConstant
 from fusewise.ir.size import Symbol
 from fusewise.ir.size_json import from_json, to_json
 from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
@@ -87,7 +87,7 @@ def program_from_json(found: Json) -> Program:
     )
 
 
-def _growth(growth: Growth | None) -> Json:
+def _growth(growth: Growing | None) -> Json:
     if growth is None:
         return {}
     pairs = [list(pair) for pair in growth.pairs]
@@ -237,11 +237,11 @@ class _Reader:
     def condition(self, relation: Any, size: Any) -> Condition:
         return Condition(relation, self.size(size))
 
-    def growth(self, found: list[Any] | None) -> Growth | None:
+    def growth(self, found: list[Any] | None) -> Growing | None:
         if found is None:
             return None
         pairs, counts, after = found
-        return Growth(tuple((given, made, axis) for given, made, axis in pairs), counts, self.size(after))
+        return Growing(tuple((given, made, axis) for given, made, axis in pairs), counts, self.size(after))
 
     def port(self, found: Json) -> Port:
         kind = type_from_json(found["type"], self.symbols)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Collection
 from contextlib import suppress
 from types import TracebackType
 
@@ -28,9 +29,13 @@ _AT_ONCE = 16 * 1024 * 1024
 
 
 class Resident:
-    """Memory for a program, none at first. Used as a context manager: its thread ends with it, and what nobody took goes back."""
+    """Memory for a program, none at first. Used as a context manager: its thread ends with it, and what nobody took goes back.
 
-    def __init__(self) -> None:
+    `weights`: constants that are there already, of another program that this one shares them with; then it makes none resident.
+    """
+
+    def __init__(self, weights: Collection[np.ndarray] = ()) -> None:
+        self.weights = weights
         self._pages: mmap.mmap | None = None
         self._block = np.empty(0, np.uint8)
         self._taken = 0
@@ -39,7 +44,7 @@ class Resident:
 
     def start(self, nbytes: int) -> None:
         """Begin to make so many bytes resident, once; nothing where they are few, or more than a model may have."""
-        if self._thread is not None or not _LEAST_BYTES <= nbytes <= MEMORY_SHARE * memory_limit():
+        if self.weights or self._thread is not None or not _LEAST_BYTES <= nbytes <= MEMORY_SHARE * memory_limit():
             return
         with suppress(OSError, ValueError, RuntimeError):  # then memory is found as it is written
             self._pages = private_pages(nbytes)

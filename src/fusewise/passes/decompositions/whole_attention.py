@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType, dtype_of_onnx
+from fusewise.ir.size import Size
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.attention import by_heads
 from fusewise.passes.decompositions.row import Decomposition, row
@@ -106,21 +107,17 @@ def _shaped(g: Notation, given: _Heads, y: TensorValue, dtype: DType) -> TensorV
 def _masks(g: Notation, call: Call, given: _Heads, mask: TensorValue | None, lengths: TensorValue | None) -> _Mask:
     """All that keeps keys out. Query i is at position `past` + i; among padded keys, the last one is at the last that is none."""
     samples, _, queries, keys = given.scores
-    j = np.arange(keys, dtype=np.int64)
-    i = np.arange(queries, dtype=np.int64)[:, None]
     left, right = call.attribute("left_window_size", -1), call.attribute("right_window_size", -1)
     right = 0 if call.attribute("is_causal", 0) else right
     found = _Mask()
     if lengths is not None:
         count = g.reshape(lengths, [samples, 1, 1, 1])
-        behind = g.constant(i - j) + (count - queries)  # positions from a key to a query
-        found = replace(found, allowed=g.Less(g.constant(j), count))
-        if right >= 0:
-            found = _both(g, found, g.GreaterOrEqual(behind, g.number(-right, INT64)))
-        if left >= 0:
-            found = _both(g, found, g.LessOrEqual(behind, g.number(left, INT64)))
+        found = replace(found, allowed=g.Less(_positions(g, keys), count))
+        found = _in_window(g, found, _apart(g, queries, keys) + (count - _size(g, queries)), (left, right))
+    elif (left >= 0 or right >= 0) and (isinstance(queries, Size) or isinstance(keys, Size)):
+        found = _in_window(g, found, _apart(g, queries, keys) + _size(g, given.past), (left, right))
     elif left >= 0 or right >= 0:
-        behind_known = i + given.past - j
+        behind_known = np.arange(queries, dtype=np.int64)[:, None] + given.past - np.arange(keys, dtype=np.int64)
         known = (behind_known >= -right if right >= 0 else True) & (behind_known <= left if left >= 0 else True)
         found = _Mask(None if np.all(known) else np.broadcast_to(known, (queries, keys)))
     if mask is None:
@@ -132,6 +129,34 @@ def _masks(g: Notation, call: Call, given: _Heads, mask: TensorValue | None, len
     if contents is not None and contents.size <= _MOST_KNOWN:
         return replace(found, known=contents if found.known is None else found.known & contents)
     return _both(g, found, mask)
+
+
+def _positions(g: Notation, count: int) -> TensorValue:
+    """0, 1, ... of so many."""
+    if not isinstance(count, Size):
+        return g.constant(np.arange(count, dtype=np.int64))
+    return g.Range(g.number(0, INT64), _size(g, count), g.number(1, INT64))
+
+
+def _size(g: Notation, size: int) -> TensorValue:
+    return g.constant(np.array(size, object)) if isinstance(size, Size) else g.number(size, INT64)
+
+
+def _apart(g: Notation, queries: int, keys: int) -> TensorValue:
+    """From a key to a query, by their numbers."""
+    if not isinstance(queries, Size) and not isinstance(keys, Size):
+        return g.constant(np.arange(queries, dtype=np.int64)[:, None] - np.arange(keys, dtype=np.int64))
+    return g.reshape(_positions(g, queries), [queries, 1]) - _positions(g, keys)
+
+
+def _in_window(g: Notation, mask: _Mask, behind: TensorValue, window: tuple[int, int]) -> _Mask:
+    """Keys are so many before a query at most, and so many behind it; -1 for any."""
+    left, right = window
+    if right >= 0:
+        mask = _both(g, mask, g.GreaterOrEqual(behind, g.number(-right, INT64)))
+    if left >= 0:
+        mask = _both(g, mask, g.LessOrEqual(behind, g.number(left, INT64)))
+    return mask
 
 
 _MOST_KNOWN = 1 << 24
