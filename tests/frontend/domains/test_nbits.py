@@ -11,6 +11,7 @@ from tests.frontend.domains.one_node import Case, agree
 
 import fusewise
 from fusewise.errors import FusewiseError, InvalidModel, UnsupportedModel
+from fusewise.ir.dtypes import dtype_named
 
 RNG = np.random.default_rng(5)
 
@@ -80,3 +81,37 @@ def test_float16_and_free_dimensions() -> None:
 def test_what_does_not_fit_is_one_sentence(wrong: dict[str, Any], kind: type[FusewiseError], text: str) -> None:
     with pytest.raises(kind, match=text):
         fusewise.compile(product(**wrong).model(), cache=False)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("k", [64, 40])
+def test_numbers_of_a_table(kind: int, k: int) -> None:
+    n, block = 24, 32
+    operands = (
+        RNG.standard_normal((2, 3, k)).astype(np.float32),
+        RNG.integers(0, 256, n * k // 2, dtype=np.uint8),
+        RNG.uniform(0.1, 1, -(-n * k // block)).astype(np.float32),
+    )
+    given = {"N": n, "K": k, "block_size": block, "quant_type": kind}
+    agree(Case("MatMulBnb4", operands, given, constant=(1, 2)), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("bits, dtype", [(4, "uint8"), (8, "uint8"), (4, "int4"), (4, "uint4")])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_rows_that_are_gathered(bits: int, dtype: str, zeros: bool) -> None:
+    rows, width, block = 50, 64, 32
+    is_packed, kind = dtype == "uint8" and bits < 8, dtype_named(dtype)
+    low, high = (-8, 8) if dtype == "int4" else (0, 256 if dtype == "uint8" else 16)
+
+    def codes(*shape: int) -> np.ndarray:
+        stored = (*shape[:-1], shape[-1] * bits // 8) if is_packed else shape
+        return RNG.integers(low, high, stored).astype(kind.numpy)
+
+    operands = (
+        codes(rows, width),
+        RNG.integers(-rows, rows, (2, 5)),
+        RNG.uniform(0.1, 1, (rows, width // block)).astype(np.float32),
+        codes(rows, width // block) if zeros else None,
+    )
+    given = {"bits": bits, "block_size": block, "quantize_axis": 1, "gather_axis": 0}
+    agree(Case("GatherBlockQuantized", operands, given, constant=(0, 2, 3)))

@@ -156,6 +156,110 @@ def _order(g: DomainWriter, call: DomainCall, k: int, block: int) -> np.ndarray 
     return None if np.array_equal(order, np.arange(k)) else order
 
 
+def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
+    """x by weights [N, K], or by their transpose, in blocks of all their elements one behind the other, as numbers of a table."""
+    block, n, k, which = (call.attribute(name) for name in ("block_size", "N", "K", "quant_type"))
+    _check_block(call, block)
+    if which not in (0, 1):
+        raise call.invalid(f"its attribute quant_type is {which}; it must be 0 or 1")
+    packed, largest, size = _constant(g, call, "B"), _constant(g, call, "absmax"), n * k
+    _check_shape(call, "B", packed.type, (-(-size // 2),))
+    _check_shape(call, "absmax", largest.type, (-(-size // block),))
+    dtype, table = call["A"].dtype, np.array(_TABLES[which], np.float32)
+
+    def made() -> np.ndarray:
+        both = packed.read_once()
+        codes = np.stack([both >> 4, both & 15], axis=-1).reshape(-1)[:size]
+        scales = np.repeat(largest.read_once().astype(np.float32), block)[:size]
+        return (table[codes] * scales).reshape(n, k).astype(dtype.numpy)
+
+    recipe = (id(packed), id(largest), "bnb4", which, block, n, k)
+    weights = g.constant(LazyConstant(TensorType(dtype, (n, k)), made, recipe))
+    return g.MatMul(call["A"], g.Transpose(weights, perm=[1, 0]) if call.attribute("transB") else weights)
+
+
+_FP4 = (0.0, 0.00520833, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+
+_TABLES = (
+    (*_FP4, *(-number for number in _FP4)),
+    (
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+        *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+        *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941),
+        *(0.7229568362236023, 1.0),
+    ),
+)
+"""What four bits are, of FP4 and of NF4 (T. Dettmers et al., QLoRA, 2023, appendix E)."""
+
+
+def _gather(g: DomainWriter, call: DomainCall) -> DomainValue:
+    """Rows as they are stored, dequantised; zeros where an index is none."""
+    data, block = _constant(g, call, "data"), call.attribute("block_size")
+    rank = data.type.rank
+    if data.dtype.name not in ("int4", "uint4", "uint8"):
+        raise call.unsupported(f"its input 'data' is of {data.dtype.name}; int4, uint4 and uint8 are supported")
+    bits = _width(call) if data.dtype == UINT8 else 4
+    _check_block(call, block)
+    for name in ("gather_axis", "quantize_axis"):
+        if not -rank <= call.attribute(name) < rank:
+            raise call.invalid(f"its attribute {name} is {call.attribute(name)}; its input 'data' has {rank} axes")
+    along, over = call.attribute("gather_axis") % rank, call.attribute("quantize_axis") % rank
+    if along == over:
+        raise call.unsupported("it gathers along the axis that blocks lie along; choose another gather_axis")
+    in_byte = 8 // bits if data.dtype == UINT8 else 1
+    dims = (*data.type.dims[:-1], data.type.dims[-1] * in_byte)
+    blocks = tuple(-(-dim // block) if axis == over else dim for axis, dim in enumerate(dims))
+    _check_shape(call, "scales", _constant(g, call, "scales").type, blocks)
+    index = call["indices"]
+    inside = g.And(g.GreaterOrEqual(index, -dims[along]), g.Less(index, dims[along]))
+    index = g.Where(inside, index, 0)
+    codes = _gathered_codes(g, data, bits, dims, index, along)
+    zeros = g.Gather(_zeros_of_rows(g, call, data.dtype, bits, blocks), index, axis=along)
+    behind = over + (index.rank - 1 if over > along else 0)
+    scales = g.Gather(call["scales"], index, axis=along)
+    found = g.DequantizeLinear(codes, scales, zeros, axis=behind, block_size=block)
+    return g.Where(g.reshape(inside, [*g.sizes(inside), *(1 for _ in range(rank - 1 - along))]), found, 0.0)
+
+
+def _gathered_codes(
+    g: DomainWriter, data: Constant, bits: int, dims: tuple[int, ...], index: DomainValue, along: int
+) -> DomainValue:
+    """Some rows as unsigned bytes, one for each weight: rows of whole bytes are gathered as they are stored, and parted then."""
+    parts, stored = 8 // bits, data
+    if data.dtype != UINT8:
+        parts = 1 if dims[-1] % 2 or along == len(dims) - 1 else 2
+        kind = TensorType(UINT8, (*dims[:-1], dims[-1] // parts))
+        stored = LazyConstant(kind, lambda: _bytes_of(data.read_once(), parts), (id(data), "bytes", parts))
+    rows = g.Gather(stored, index, axis=along)
+    if parts == 1:
+        return rows
+    shifted = [g.BitShift(rows, bits * k, direction="RIGHT") if k else rows for k in range(parts)]
+    single = [g.Unsqueeze(g.BitwiseAnd(one, (1 << bits) - 1), [-1]) for one in shifted]
+    return g.reshape(g.Concat(*single, axis=-1), [*g.sizes(rows)[:-1], dims[-1]])
+
+
+def _bytes_of(codes: np.ndarray, parts: int) -> np.ndarray:
+    """Numbers of four bits as bytes, one or two in each; signed ones and half their range."""
+    found = codes.astype(np.int8)
+    found = found + np.int8(8) if codes.dtype == dtype_named("int4").numpy else found
+    wide = found.view(np.uint8)
+    return np.ascontiguousarray(wide if parts == 1 else wide[..., ::2] | wide[..., 1::2] << 4)
+
+
+def _zeros_of_rows(g: DomainWriter, call: DomainCall, dtype: DType, bits: int, blocks: tuple[int, ...]) -> DomainValue:
+    """Zero points as bytes, one for each block; without any, half the range, and that of uint4 none."""
+    kind = TensorType(UINT8, blocks)
+    if "zero_points" not in call:
+        usual = 0 if dtype.name == "uint4" else 1 << (bits - 1)
+        return g.constant(LazyConstant(kind, lambda: np.full(blocks, usual, np.uint8), ("zero points", usual, blocks)))
+    given = _constant(g, call, "zero_points")
+    if dtype != UINT8:
+        _check_shape(call, "zero_points", given.type, blocks)
+        return g.constant(LazyConstant(kind, lambda: _bytes_of(given.read_once(), 1), (id(given), "bytes", 1)))
+    _check_shape(call, "zero_points", given.type, (*blocks[:-1], -(-blocks[-1] * bits // 8)))
+    return _derived(g, given, kind, ("codes", bits, blocks), lambda array: codes_of(array, bits, blocks[-1], UINT8))
+
+
 NBITS: tuple[DomainRow, ...] = (
     DomainRow(
         "MatMulNBits",
@@ -167,5 +271,21 @@ NBITS: tuple[DomainRow, ...] = (
         ),
         ("Y",),
         newer=("bits", 2, 25),
+    ),
+    DomainRow(
+        "MatMulBnb4",
+        _bnb4,
+        ("A", "B", "absmax"),
+        (
+            *(integer("K"), integer("N"), integer("block_size"), integer("quant_type")),
+            *(integer("training_mode", 0), integer("transB", 1)),
+        ),
+        ("Y",),
+    ),
+    DomainRow(
+        "GatherBlockQuantized",
+        _gather,
+        ("data", "indices", "scales", "zero_points?"),
+        (integer("bits", 4), integer("block_size", 128), integer("gather_axis", 0), integer("quantize_axis", 1)),
     ),
 )
