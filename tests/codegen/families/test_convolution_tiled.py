@@ -24,7 +24,7 @@ from fusewise.codegen.families.convolution.windows import windows_apart, windows
 from fusewise.codegen.instructions.table import AMX_INT8, AMX_PARTS
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT8, INT32, UINT8, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.expr import index, load
@@ -194,6 +194,7 @@ def test_the_unit_is_chosen_where_it_is_faster(inputs: int, outputs: int, taps: 
 @FEW
 @given(
     shared=st.booleans(),
+    wide=st.booleans(),
     batch=st.integers(1, 2),
     sides=st.tuples(st.integers(4, 6), st.integers(4, 7)),
     taps=st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -208,6 +209,7 @@ def test_windows_of_bytes_are_summed_exactly(
     target: Target,
     signed: tuple[bool, bool],
     shared: bool,
+    wide: bool,
     batch: int,
     sides: tuple[int, int],
     taps: tuple[int, int],
@@ -217,7 +219,7 @@ def test_windows_of_bytes_are_summed_exactly(
     pads: tuple[int, ...],
     workers: int,
 ) -> None:
-    """Around a zero point, which is what is outside, too."""
+    """Around a zero point, which is what is outside, too; wide weights are what is left without their own."""
     kinds = [INT8 if is_signed else UINT8 for is_signed in signed]
     rng = np.random.default_rng(0)
     axes = zip(sides, taps, strict=True)
@@ -227,6 +229,8 @@ def test_windows_of_bytes_are_summed_exactly(
         for kind, shape in zip(kinds, (x_shape, (outputs, inputs, *taps)), strict=True)
     )
     zero = np.array(rng.integers(1, 100), kinds[0].numpy)
+    if wide:
+        kinds[1], w = INT16, w - rng.integers(-60, 60, (outputs, 1, 1, 1), dtype=np.int16)
     attributes = {"strides": (stride, stride), "dilations": (1, 1), "pads": pads, "group": 1}
     around = (x.astype(np.int64) - int(zero)).astype(np.int64)
     expected = convolved(around, w.astype(np.int64), [stride] * 2, list(pads), [1, 1], 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import MATRIX_TARGET
 from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT8, UINT8, DType
@@ -39,3 +40,46 @@ def test_a_large_product(
     found = [words[word] for word in (instruction, "tileloadd", "tilezero", "tilestored", "ldtilecfg", "tilerelease")]
     assert found == [*counts, 4, 4, 1, 1]
     assert "Spill" not in text
+
+
+_BYTES = np.random.default_rng(1)
+
+
+def _some(dtype: DType, *shape: int) -> np.ndarray:
+    return _BYTES.integers(0, 100, shape).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize(
+    "op, left, right, zero, kernel",
+    [
+        ("MatMulInteger", UINT8, INT8, (), "byte-tiles"),
+        ("MatMulInteger", INT8, UINT8, (), "byte-tiles"),
+        ("MatMulInteger", UINT8, UINT8, (256,), "byte-tiles"),
+        ("MatMulInteger at run time", UINT8, INT8, (), "byte-tiles"),
+        ("MatMulInteger at run time", INT8, UINT8, (256,), "byte-tiles"),
+        ("QLinearMatMul", UINT8, INT8, (), "byte-tiles"),
+        ("QLinearMatMul", UINT8, UINT8, (), "byte-tiles"),
+        ("ConvInteger", UINT8, UINT8, (), "byte-tiles-convolution"),
+        ("ConvInteger", INT8, INT8, (), "byte-tiles-convolution"),
+        ("QLinearConv", UINT8, INT8, (), "byte-tiles-convolution"),
+        ("QLinearConv", UINT8, UINT8, (), "byte-tiles-convolution"),
+    ],
+)
+def test_every_form_of_products_of_bytes(
+    op: str, left: DType, right: DType, zero: tuple[int, ...], kernel: str
+) -> None:
+    """Weights around any zero point, or known only while running, are multiplied by the unit."""
+    b, trace, name = GraphBuilder("bytes"), Trace(), op.split()[0]
+    convolves = "Conv" in name
+    x = b.input("x", (1, 64, 20, 20) if convolves else (256, 512), left)
+    weights = _some(right, *((256, 64, 3, 3) if convolves else (512, 256)))
+    w = b.input("w", weights.shape, right) if "run time" in op else b.constant(weights)
+    zeros = b.constant(_some(left)), b.constant(_some(right, *zero))
+    scale = b.constant(np.float32(0.5))
+    if name.startswith("QLinear"):
+        y = b.op(name, x, scale, zeros[0], w, scale, zeros[1], scale, zeros[0])
+    else:
+        y = b.op(name, x, w, *zeros)
+    program = generate(partition(legalized(b.finish(y), MATRIX_TARGET, trace), trace), MATRIX_TARGET, trace)
+    assert kernel in {event.what for event in trace if event.kind == "kernel" and event.applied}
+    assert any("tdpb" in compile_assembly(one.build(), MATRIX_TARGET) for one in program.kernels)

@@ -23,7 +23,7 @@ from fusewise.codegen.instructions.table import AMX_INT8, for_bytes
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
-from fusewise.ir.dtypes import INT8, INT32, UINT8
+from fusewise.ir.dtypes import INT8, INT16, INT32, UINT8
 from fusewise.ir.types import TensorType
 from fusewise.lower.layout import row_major
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -151,7 +151,7 @@ TILES = replace(byte_tile_product("tiles", AMX_INT8), declines=lambda m, task, t
 
 
 @pytest.mark.parametrize("kernel", [*MATMUL_INTEGER[1:], TILES], ids=lambda kernel: kernel.name)
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], data: st.DataObject) -> None:
     """Added to numbers that lie where the sums may be put, by several workers and piece by piece."""
@@ -164,8 +164,13 @@ def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], da
     a = numbers(draw, draw(_KIND), (*lead, rows, depth))
     b = numbers(draw, draw(_KIND) if kernel is TILES else np.int8, (*(lead if stacks else ()), depth, columns))
     a_zero = numbers(draw, a.dtype.type, ())
-    constant = kernel.name != "integer-product" or draw(st.booleans())
+    constant = kernel.name == "byte-product" or draw(st.booleans())
     arrays = {"a": a, "b": b, "az": a_zero}
+    around = np.zeros((), np.int64)
+    if kernel is TILES and draw(st.booleans()):  # a zero point that is taken from constants before, or not
+        constant, zero = draw(st.booleans()), numbers(draw, b.dtype.type, draw(st.sampled_from(((), (columns,)))))
+        around = zero.astype(np.int64)
+        arrays |= {"b": b.astype(np.int16) - zero.astype(np.int16)} if constant else {"bz": zero}
     added = np.random.default_rng(0).integers(-99, 99, (*lead, rows, columns)).astype(np.int32)
     task = added_product(arrays, added.shape, constant)
     if refusal(kernel, task, target) is not None:
@@ -177,12 +182,13 @@ def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], da
             if argument.packing is not None:
                 buffers[argument.name] = argument.packing.pack(buffers[argument.name])
         run_kernel(kernel, task, buffers, workers=draw(st.integers(1, 3)), schedule=one.schedule, machine=target)
-        np.testing.assert_array_equal(buffers["y"], defined(a, b, a_zero) + added)
+        np.testing.assert_array_equal(buffers["y"], defined(a, b, a_zero, around) + added)
 
 
 def added_product(arrays: dict[str, np.ndarray], out: tuple[int, ...], constant: bool) -> Task:
     """The sums of `a`, less a zero point, times `b`, and what is added to them."""
-    kinds = {name: TensorType(UINT8 if x.dtype == np.uint8 else INT8, x.shape) for name, x in arrays.items()}
+    dtypes = {dtype.numpy: dtype for dtype in (UINT8, INT8, INT16)}
+    kinds = {name: TensorType(dtypes[x.dtype], x.shape) for name, x in arrays.items()}
     operands = [
         Operand(name, kind.dtype, kind.dims, row_major(kind.dims), constant=constant and name == "b")
         for name, kind in kinds.items()

@@ -15,7 +15,7 @@ import numpy as np
 
 from fusewise.codegen.families.convolution.shape import Convolution, convolution_of, integer_convolution_of
 from fusewise.codegen.families.convolution.windows import product_of, windows_apart, windows_shared
-from fusewise.codegen.families.product.byte_tiles import byte_tile_product, with_sums
+from fusewise.codegen.families.product.byte_tiles import as_bytes, byte_tile_product, instruction_for, with_sums
 from fusewise.codegen.families.product.in_parts import is_in_parts, pack_in_parts
 from fusewise.codegen.families.product.matrix import MatrixSchedule
 from fusewise.codegen.families.product.matrix_unit import (
@@ -35,7 +35,7 @@ from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.deciding import hint
-from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.dtypes import FLOAT32, INT16
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
 
@@ -76,12 +76,22 @@ def _understood_bytes(
     if isinstance(shape, RefusalReason):
         return shape
     kinds = (shape.dtype, shape.weight.operand.dtype)
-    instruction = next((row for row in rows if (row.left, row.right) == kinds), None)
+    instruction = instruction_for(rows, *kinds)
     if instruction is None:
         return RefusalReason("not bytes", " and ".join(kind.name for kind in kinds))
     if shape.taps * shape.inputs == 0:
         return RefusalReason("nothing to add up")
+    if shape.weight.operand.dtype == INT16:
+        return _wide(shape, task, instruction)
     return _placed(ways, shape, task, instruction, instructions)
+
+
+def _wide(shape: Convolution, task: Task, instruction: Instruction) -> MatrixProduct | RefusalReason:
+    """By weights that are no bytes without their zero point, so that a window has to have the sum of its numbers."""
+    if shape.groups > 1:
+        return RefusalReason("weights of groups that are not bytes")
+    m = product_of(shape, task)
+    return too_few_rows(instruction, m.product.height) or windows_apart(m, shape, task, instruction, summed=True)
 
 
 def _placed(
@@ -127,11 +137,16 @@ def _packing(m: MatrixProduct, tile: Tile) -> Packing:
         outputs, inputs, *taps = weight.shape
         by_tap = weight.reshape(groups, outputs // groups, inputs, -1).transpose(0, 3, 2, 1)
         numbers = depth * instruction.terms // (math.prod(taps) * (2 if is_in_parts(instruction) else 1))
-        rows = np.pad(by_tap, ((0, 0), (0, 0), (0, numbers - inputs), (0, 0))).reshape(groups, -1, outputs // groups)
+        given = by_tap.reshape(groups, -1, outputs // groups)
+        narrow, beside = as_bytes(given)
+        by_tap = np.pad(narrow.reshape(by_tap.shape), ((0, 0), (0, 0), (0, numbers - inputs), (0, 0)))
+        rows = by_tap.reshape(groups, -1, outputs // groups)
         if is_in_parts(instruction):
             return pack_in_parts(rows, tile, depth)
-        found = lane_panels(rows, tile, depth)
-        return with_sums(m, tile, found, rows.sum(1, dtype=np.int32).reshape(-1)) if instruction.is_exact else found
+        if not instruction.is_exact:
+            return lane_panels(rows, tile, depth)
+        notes = (note.reshape(-1) for note in (given.sum(1, dtype=np.int32), beside))
+        return with_sums(m, tile, lane_panels(rows, tile, depth), *notes)
 
     what = f"windows of {instruction!r} to {depth} lanes in {groups} groups of panels {tile.vectors}x{tile.lanes}"
     return packed(m.right, what, arrange)

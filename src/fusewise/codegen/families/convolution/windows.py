@@ -49,9 +49,11 @@ def product_of(shape: Convolution, task: Task) -> MatrixProduct:
     return MatrixProduct(product, shape.data, (), strides[1], shape.weight, (), inputs, outputs, shape.bias)
 
 
-def windows_apart(m: MatrixProduct, shape: Convolution, task: Task, instruction: Instruction) -> MatrixProduct:
-    """Every window copied."""
-    of = _copied(shape, task)
+def windows_apart(
+    m: MatrixProduct, shape: Convolution, task: Task, instruction: Instruction, summed: bool = False
+) -> MatrixProduct:
+    """Every window copied, with the sum of its numbers where that is asked for."""
+    of = replace(_copied(shape, task), summed=summed)
     if shape.groups > 1:
         pixel = stored_lanes(shape.channels, instruction)
         levels = ReductionLoop(shape.taps, pixel), ReductionLoop(pixel // shape.groups, 1)

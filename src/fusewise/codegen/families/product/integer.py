@@ -44,7 +44,7 @@ from fusewise.lower.task import Anchor, Operand, RefusalReason, Task
 from fusewise.ops.contract import matmul_indices
 from fusewise.ops.expr import Expr, cast, index, walk
 
-__all__ = ["BYTE_PRODUCT", "INTEGER_PRODUCT", "constant_around_zero", "copied", "dense", "integer_anchor"]
+__all__ = ["BYTE_PRODUCT", "INTEGER_PRODUCT", "constant_around_zero", "copied", "dense", "integer_anchor", "names_in"]
 
 LEAST_ROWS = 5
 """Rows from which on a right operand is copied: of what the definition reads for each row, a byte, a copy reads one, writes two and
@@ -97,12 +97,13 @@ def copied(
     product = replace(m.product, rows=rows, depth=depth, dtype=instruction.lane, instruction=instruction)
     outer = {name for name, _ in product.outer}
     left_names, right_names = outer | {axis.name for axis in rows}, outer | {product.column}
-    if not (_names(computed.left) <= left_names | {STEP} and _names(computed.right) <= right_names | {STEP}):
+    if not (names_in(computed.left) <= left_names | {STEP} and names_in(computed.right) <= right_names | {STEP}):
         return RefusalReason("a zero point varies where its operand does not")
     return replace(m, product=product, depth_stride=1, computed=computed)
 
 
-def _names(element: Expr | None) -> set[str]:
+def names_in(element: Expr | None) -> set[str]:
+    """The index variables of an element."""
     return set() if element is None else {str(e.value) for e in walk(element) if e.op == "index"}
 
 

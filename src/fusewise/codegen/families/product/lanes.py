@@ -62,7 +62,8 @@ class SharedRows:
 class ComputedOperands:
     """Elements of both operands as narrow numbers, in the index variables of the result and `k`, of which there are `depth`; None
     for a right operand that is always packed. Of rows that are windows, that is for each tap, and the left one is in their places,
-    too; outside it is 0, or bytes as `outside` says. Where windows share what is copied, `shared` says how."""
+    too; outside it is 0, or bytes as `outside` says. Where windows share what is copied, `shared` says how. Bytes that are `summed`
+    are noted with the sum of each row, for a right operand around `zero`, or around constants."""
 
     left: Expr
     right: Expr | None
@@ -70,6 +71,8 @@ class ComputedOperands:
     window: tuple[WindowAxis, ...] = ()
     outside: Expr | None = None
     shared: SharedRows | None = None
+    summed: bool = False
+    zero: Expr | None = None
 
     def levels(self, depth: int) -> tuple[ReductionLoop, ...]:
         """The reduction of so many stored lanes, through rows as they are copied."""

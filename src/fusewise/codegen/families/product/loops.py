@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
 
 from fusewise.codegen.families.product.dealing import TileBlocks, ceiling, deal, deal_tiles
 from fusewise.codegen.families.product.places import Left, column_at, row_pointers, unravel
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, merged
 from fusewise.codegen.families.product.prefetch import StepPrefetch, later_of, next_panel
+from fusewise.codegen.families.product.results import ResultPlace, fetch_row, finish_row, is_result
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.stores import Fetch, Finish
 from fusewise.codegen.nest.build import Function
@@ -47,11 +47,8 @@ from fusewise.records import record
 __all__ = [
     "Otherwise",
     "Parts",
-    "ResultPlace",
     "Taps",
     "emit_product",
-    "fetch_row",
-    "finish_row",
 ]
 
 
@@ -87,6 +84,7 @@ class Parts:
     - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
     - `later` is memory that a later step reads, see `Kernel.cycles`.
     - `otherwise`: where a matrix unit's products will not do for every operand.
+    - `of_row(left, row, results)` is added to what the sums of a row begin with, if they lie in memory.
     """
 
     left: Callable[[Sequence[Int], Int, Int], Left]
@@ -101,6 +99,7 @@ class Parts:
     kept: Value | None = None
     later: Value | None = None
     otherwise: Otherwise | None = None
+    of_row: Callable[[Left, Int, ResultPlace], Sequence[Value]] | None = None
 
 
 @record(frozen=True)
@@ -238,15 +237,6 @@ class _BlockOf:
     begin: Int
 
 
-@record(frozen=True)
-class ResultPlace:
-    """Where the results of a panel lie: outer index, number of the group, and the first column of every vector."""
-
-    outer: Sequence[Int]
-    group: Int
-    columns: Sequence[Int]
-
-
 def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
     """The tiles low..high of a block against one panel."""
     f, parts, product, tile = e.f, e.parts, e.product, e.tile
@@ -271,6 +261,8 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
         if tile.instruction.matrix is not None:
             which = chunk, f.add(f.mul(p, e.tiles), t)
             from_zero = e.chunks == 1 and all(value == f.constant(0, tile.kind) for value in initial)
+            if parts.of_row is not None:
+                from_zero, sums = False, _with_rows(e, parts.of_row, origin, row, results, initial)
             add = _tile_adder(e, row, origin, strip, from_zero, None if odd is None else (initial, *odd))
             _in_memory(e, results, row, [] if from_zero else sums, which, add)
             return
@@ -292,6 +284,19 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
             f.when(f.compare("icmp eq", f.add(chunk, 0), e.chunks - 1), finish)
 
     f.loop(low, high, 1, one, rolled=True)
+
+
+def _with_rows(
+    e: _Emission,
+    of_row: Callable[[Left, Int, ResultPlace], Sequence[Value]],
+    left: Left,
+    row: Int,
+    results: ResultPlace,
+    initial: Sequence[Value],
+) -> list[Value]:
+    """What the sums of a tile of integers begin with, where that is not the same for all rows."""
+    rows = (of_row(left, e.f.add(row, r), results) for r in range(e.tile.rows))
+    return [e.f.binary("add", a, b) for own in rows for a, b in zip(initial, own, strict=True)]
 
 
 def _in_memory(
@@ -432,56 +437,8 @@ def _finish_rows(e: _Emission, results: ResultPlace, row: Int, sums: Value) -> N
             finish_row(f, e.product, tile, results, number, values, e.parts.finish)
 
         if e.product.has_gaps:
-            f.when(_is_result(f, e.product, number), finish)
+            f.when(is_result(f, e.product, number), finish)
         else:
             finish()
 
     f.loop(0, tile.rows, 1, later, rolled=True)
-
-
-def _is_result(f: Function, product: Product, row: Int) -> Value:
-    """Is a row one that is kept?"""
-    each = zip(product.rows, unravel(f, row, [axis.extent for axis in product.rows]), strict=True)
-    kept = [f.compare("icmp ult", f.i64(at), axis.results) for axis, at in each if axis.results is not None]
-    return reduce(lambda a, b: f.binary("and", a, b), kept)
-
-
-def finish_row(
-    f: Function, product: Product, tile: Tile, results: ResultPlace, row: Int, values: Sequence[Value], finish: Finish
-) -> None:
-    """Run the stores for one row of a tile.
-
-    The vectors of a row go together where they are neighbours: what takes many steps, such as an exponential, then has
-    several to overlap.
-    """
-    together, at = _together(product, tile), _indices(f, product, results, row)
-    for v in range(0, tile.vectors, together):
-        joined = f.joined(values[v : v + together])
-        where = {**at, product.column: results.columns[v]}
-        finish(where, product.column, joined, min(joined.lanes, product.columns))
-
-
-def fetch_row(f: Function, product: Product, tile: Tile, results: ResultPlace, row: Int, fetch: Fetch) -> None:
-    """Fetch what the stores of one row of a tile will read and write."""
-    together, at = _together(product, tile), _indices(f, product, results, row)
-    for v in range(0, tile.vectors, together):
-        lanes = min(together * tile.lanes, product.columns)
-        fetch({**at, product.column: results.columns[v]}, product.column, lanes)
-
-
-def _together(product: Product, tile: Tile) -> int:
-    """Vectors of a row that are finished at once: they lie side by side in every panel, see `column_at`."""
-    return tile.vectors & -tile.vectors if known_zero(product.columns % tile.width) else 1
-
-
-def _indices(f: Function, product: Product, results: ResultPlace, row: Int) -> dict[str, Int]:
-    """Where a row lies, along all axes but the columns."""
-    at: dict[str, Int] = {name: index for (name, _), index in zip(product.outer, results.outer, strict=True)}
-    at["group"] = results.group
-    if product.joined is not None:
-        at.update({axis.name: 0 for axis in product.rows})
-        at[product.joined] = row
-    else:
-        each = unravel(f, row, [axis.extent for axis in product.rows])
-        at.update({axis.name: index for axis, index in zip(product.rows, each, strict=True)})
-    return at

@@ -30,7 +30,7 @@ from fusewise.codegen.families.product.plan import (
 )
 from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
-from fusewise.codegen.families.product.tile_copy import TileCopy
+from fusewise.codegen.families.product.tile_copy import TileCopy, noted_width
 from fusewise.codegen.families.product.tiles import too_few_rows, widths
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, widened, written
@@ -161,6 +161,8 @@ def _copied_bytes(m: MatrixProduct, schedule: MatrixSchedule) -> int:
 def _repacked_bytes(m: MatrixProduct, tile: Tile) -> int:
     """Panels of an outer index, and what is noted of them, if anything is."""
     noted = whole_lines(NOTE_BYTES) if is_in_parts(tile.instruction) else 0
+    if m.computed is not None and m.computed.summed:
+        noted = whole_lines(2 * noted_width(m.product, tile) * tile.instruction.sum.itemsize)
     return repacked_elements(m.product, tile) * tile.instruction.sum.itemsize + noted
 
 

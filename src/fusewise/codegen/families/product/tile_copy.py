@@ -3,7 +3,8 @@
 A row of the left operand, and a column of the right one, is [block][part][lane][term]; behind its last number are zeros. Rows are
 copied a block of tiles at a time and lie a cache line or two further apart than they are long, never a multiple of
 `plan.SAME_SET_BYTES`. In the gap behind each is noted whether it is odd (`product.in_parts`), and in that behind the first one
-whether any is. Columns are copied into panels, [panel][block][part][lane][column], behind which there is a note of all.
+whether any is; of bytes the sum of a row. Columns are copied into panels, [panel][block][part][lane][column], behind which there is
+a note of all; of bytes for each column the sum of its numbers less their zero point, and for each less that zero point.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type, register_type
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.deciding import known_below
+from fusewise.ir.dtypes import DType
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
-__all__ = ["TileCopy", "pitch_of", "row_lanes", "stored_lanes"]
+__all__ = ["TileCopy", "noted_width", "pitch_of", "row_lanes", "stored_lanes"]
 
 Write = Callable[[Value, tuple[Value, ...]], tuple[Sequence[Value], tuple[Value, ...]]]
 """`write(x, most)`: what is kept of numbers, and the largest magnitudes with theirs."""
@@ -42,6 +44,11 @@ def stored_lanes(depth: int, instruction: Instruction) -> int:
 def row_lanes(of: ComputedOperands, instruction: Instruction) -> int:
     """Lanes of a copied row, behind which there are notes."""
     return stored_lanes(of.depth, instruction) * of.taps
+
+
+def noted_width(product: Product, tile: Tile) -> int:
+    """Columns that something is noted of: of all groups, and a vector of them at least."""
+    return (product.groups - 1) * product.columns + max(tile.lanes, product.columns)
 
 
 def pitch_of(lanes: int, instruction: Instruction) -> int:
@@ -101,12 +108,17 @@ class TileCopy:
             f.when(is_not, lambda: _nothing(self._row(outer, r, at, "float", _as_they_are)))
             return [f.binary("or", some[0], odd)]
 
+        def summed(r: Value, _: Sequence[Value]) -> None:
+            at = f.at(self.kept, f.mul(f.sub(r, first), pitch), "i32")
+            (totals,) = self._row(outer, r, at, self._narrow, self._adding(self.of.left.dtype))
+            f.store(f.intrinsic("vector.reduce.add", totals, result="i32"), f.at(at, self._lanes, "i32"))
+
         def copy() -> None:
             end = f.add(last, 1)
             if shared is not None:
                 end = f.minimum(f.add(end, shared.behind), shared.count)
             if not is_in_parts(product.instruction):
-                f.loop(first, end, 1, plain, rolled=True)
+                f.loop(first, end, 1, summed if self.of.summed else plain, rolled=True)
                 return
             (some,) = f.loop(first, end, 1, in_parts, [f.constant(0, "i32")], rolled=True)
             f.store(some, f.at(self.kept, self._lanes + 1, "i32"))
@@ -131,7 +143,10 @@ class TileCopy:
             def nothing() -> tuple[Value, ...]:
                 byte = None if of.outside is None else self.elements.at({}).value(of.outside)
                 f.clear(to, lanes * self.product.instruction.lane.itemsize, byte=byte)
-                return most
+                if byte is None or not of.summed:
+                    return most
+                every = f.binary("mul", _wide(f, byte, of.left.dtype), f.constant(of.depth, "i32"))
+                return (f.insert(most[0], f.binary("add", f.extract(most[0], 0), every), 0),)
 
             def there() -> tuple[Value, ...]:
                 return self._run({**known, **places}, to, kept, write, most)
@@ -205,6 +220,9 @@ class TileCopy:
 
             return f.loop(0, count, 1, one, most, rolled=True)
 
+        if self.of.summed:
+            panels(lambda p, at, _: self._summed_panel(tile, outer, p, at, f.at(to, count * size, "i32")))
+            return
         if not is_in_parts(product.instruction):
             panels(lambda p, at, most: self._panel(tile, outer, p, at, _as_they_are, most))
             return
@@ -219,36 +237,54 @@ class TileCopy:
         self, tile: Tile, outer: Sequence[Int], p: Value, at: Value, write: Write, most: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """Copy a panel to `at`; gives the largest magnitudes so far, where they are asked for."""
+        for v in range(tile.vectors):
+            column, start = column_at(self.product, tile, p, v, self._f), self._f.at(at, v * tile.lanes, "i32")
+            most = self._vector(tile, outer, column, start, write, most)
+        return most
+
+    def _vector(
+        self, tile: Tile, outer: Sequence[Int], column: Int, start: Value, write: Write, most: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """The same of a vector of columns."""
         f, form, terms = self._f, self._form, self.product.instruction.terms
         full, rest = divmod(self.of.depth, self._block)
         lanes, last = divmod(rest, terms)
+
+        def lane(block: Int, s: Int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+            first = f.mul(f.add(f.mul(block, form.steps), s), terms)
+            joined, most = self._lane(tile, outer, (column, first), present, write, most)
+            for part, value in enumerate(joined):
+                step = f.add(f.mul(block, self.product.instruction.steps), f.add(s, part * form.steps))
+                f.store(value, f.at(start, f.mul(step, tile.width), "i32"))
+            return most
+
+        def whole(block: Int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+            return f.loop(0, form.steps, 1, lambda s, most: lane(block, s, terms, most), most, rolled=True)
+
+        most = f.loop(0, full, 1, whole, most, rolled=True)
+        if rest:
+            most = f.loop(0, lanes, 1, lambda s, most: lane(full, s, terms, most), most, rolled=True)
+            most = lane(full, lanes, last, most) if last else most
+            f.loop(lanes + (last > 0), form.steps, 1, lambda s, _: _nothing(lane(full, s, 0, ())), rolled=True)
+        return most
+
+    def _summed_panel(self, tile: Tile, outer: Sequence[Int], p: Value, at: Value, notes: Value) -> tuple[Value, ...]:
+        """A panel of bytes, and what is noted of its columns."""
+        f, of, none = self._f, self.of, self._f.constant(0, tile.kind)
+        assert of.right is not None, "a right operand that is copied has an element"
         for v in range(tile.vectors):
             column, start = column_at(self.product, tile, p, v, f), f.at(at, v * tile.lanes, "i32")
-
-            def lane(
-                block: Int,
-                s: Int,
-                present: int,
-                most: tuple[Value, ...],
-                column: Int = column,
-                start: Value = start,
-            ) -> tuple[Value, ...]:
-                first = f.mul(f.add(f.mul(block, form.steps), s), terms)
-                joined, most = self._lane(tile, outer, (column, first), present, write, most)
-                for part, value in enumerate(joined):
-                    step = f.add(f.mul(block, self.product.instruction.steps), f.add(s, part * form.steps))
-                    f.store(value, f.at(start, f.mul(step, tile.width), "i32"))
-                return most
-
-            def whole(block: Int, most: tuple[Value, ...]) -> tuple[Value, ...]:
-                return f.loop(0, form.steps, 1, lambda s, most: lane(block, s, terms, most), most, rolled=True)
-
-            most = f.loop(0, full, 1, whole, most, rolled=True)
-            if rest:
-                most = f.loop(0, lanes, 1, lambda s, most: lane(full, s, terms, most), most, rolled=True)
-                most = lane(full, lanes, last, most) if last else most
-                f.loop(lanes + (last > 0), form.steps, 1, lambda s, _: _nothing(lane(full, s, 0, ())), rolled=True)
-        return most
+            (total,) = self._vector(tile, outer, column, start, self._adding(of.right.dtype), (none,))
+            less = none
+            if of.zero is not None:
+                known = self._outer(outer) | {self.product.column: column}
+                present = min(tile.lanes, self.product.columns)
+                zero = f.splat(self._numbers(of.zero, known, self.product.column, tile.lanes, present), tile.lanes)
+                less = f.binary("sub", less, zero)
+                total = f.binary("add", total, f.binary("mul", less, f.constant(of.depth, tile.kind)))
+            f.store(total, f.at(notes, column, "i32"))
+            f.store(less, f.at(notes, f.add(column, noted_width(self.product, tile)), "i32"))
+        return ()
 
     def _lane(
         self,
@@ -314,6 +350,11 @@ class TileCopy:
         f = self._f
         return split(f, x), (f.intrinsic("umax", without_tiny(f, magnitude(f, x)), most[0]),)
 
+    def _adding(self, dtype: DType) -> Write:
+        """Bytes as they are, and their sums."""
+        f = self._f
+        return lambda x, totals: ((x,), (f.binary("add", totals[0], _wide(f, x, dtype)),))
+
     def _right_odd(self) -> Value:
         """What is noted of the right operand, if anything is."""
         f = self._f
@@ -326,6 +367,11 @@ class TileCopy:
 
     def _outer(self, outer: Sequence[Int]) -> dict[str, Int]:
         return {name: index for (name, _), index in zip(self.product.outer, outer, strict=True)}
+
+
+def _wide(f: Function, x: Value, dtype: DType) -> Value:
+    """Bytes in 32 bits."""
+    return f.convert("sext" if dtype.kind == "int" else "zext", x, "i32")
 
 
 def _as_they_are(x: Value, most: tuple[Value, ...]) -> tuple[Sequence[Value], tuple[Value, ...]]:

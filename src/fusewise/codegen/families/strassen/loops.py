@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.product.dealing import ceiling, deal, deal_tiles
-from fusewise.codegen.families.product.loops import ResultPlace, fetch_row, finish_row
 from fusewise.codegen.families.product.places import column_at, row_address
 from fusewise.codegen.families.product.prefetch import later_of, next_panel
+from fusewise.codegen.families.product.results import ResultPlace, fetch_row, finish_row
 from fusewise.codegen.families.strassen.form import (
     LEFT,
     LEFT_STEPS,
