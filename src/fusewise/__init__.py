@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from fusewise.api import to_onnx as to_onnx
     from fusewise.api import verify as verify
     from fusewise.errors import FusewiseError as FusewiseError
+    from fusewise.frontend.domains.register import DomainOperator as DomainOperator
+    from fusewise.frontend.domains.register import register_domain as register_domain
     from fusewise.gradients import gradient as gradient
     from fusewise.trace import Trace as Trace
 
 __all__ = [
+    "DomainOperator",
     "FusewiseError",
     "Model",
     "Trace",
@@ -43,6 +46,7 @@ __all__ = [
     "open_compiled",
     "optimize",
     "plan",
+    "register_domain",
     "save",
     "to_onnx",
     "verify",
@@ -51,10 +55,12 @@ __all__ = [
 __version__ = VERSION
 
 _ELSEWHERE = {
+    "DomainOperator": "fusewise.frontend.domains.register",
     "FusewiseError": "fusewise.errors",
     "Trace": "fusewise.trace",
     "gradient": "fusewise.gradients",
     "open_compiled": "fusewise.compiled",
+    "register_domain": "fusewise.frontend.domains.register",
 }
 
 

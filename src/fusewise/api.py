@@ -293,11 +293,17 @@ def _without_declared(bound: Callable[[], Graph], options: Options) -> Model:
 
 
 def _key(model: Source, options: Options) -> Key | None:
-    """What the compiled model depends on; None for a model that is not a file, or has passes of its own."""
+    """What the compiled model depends on; None for a model that is not a file, has passes of its own, or registered operators."""
+    from fusewise.ops.registered import REGISTERED
     from fusewise.runtime.model_cache import model_key
 
     if not isinstance(model, str | Path) or Path(model).suffix == SUFFIX or not isinstance(options.passes, bool):
         return None
+    if REGISTERED.domains and not str(model).startswith(ZOO):
+        from fusewise.frontend.onnx_import import may_name
+
+        if may_name(Path(model), REGISTERED.domains):
+            return None
     return model_key(str(model), str(model).startswith(ZOO), settings_of(options), options.threads)
 
 

@@ -22,6 +22,7 @@ from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
 from fusewise.frontend.upgrade_six import SIX
+from fusewise.ops.registered import REGISTERED
 
 __all__ = ["Coverage", "check_node", "domain_row", "survey"]
 
@@ -87,7 +88,11 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
         )
     newest = max(found.opsets.get("", PINNED_OPSET), OLDEST_OPSET)
     others = tuple(
-        sorted((domain, version) for domain, version in found.opsets.items() if domain and _is_known(domain))
+        sorted(
+            (domain, version)
+            for domain, version in found.opsets.items()
+            if domain and (_is_known(domain) or domain in REGISTERED.domains)
+        )
     )
     return Coverage(opsets, others, newest, found.fits_pinned, frozenset(found.names), frozenset(found.reads))
 

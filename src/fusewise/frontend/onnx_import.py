@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto, type_from_proto
 
-__all__ = ["PINNED_OPSET", "bind", "external_names", "load"]
+__all__ = ["PINNED_OPSET", "bind", "external_names", "load", "may_name"]
 
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: ModelLimits = DEFAULT_LIMITS) -> Graph:
@@ -117,6 +117,12 @@ def _read(
             f"{_name(source)} is not an ONNX model: its contents do not follow ONNX's message format"
         ) from error
     return model, {i: _part(data, blob) for i, blob in blobs.items()}, folder, _is_alone(rest)
+
+
+def may_name(path: Path, words: Iterable[str]) -> bool:
+    """Does the message in a file hold one of these words, such as the name of a domain? `UsageError` where it cannot be read."""
+    rest, _ = cut(_opened(path), str(path))
+    return any(word.encode() in rest for word in words)
 
 
 def _part(data: memoryview | Stored, blob: Blob) -> memoryview | StoredBytes:

@@ -94,6 +94,11 @@ def _session(
     try:
         return ReferenceEvaluator(model, new_ops=list(corrected_operators()))
     except (NotImplementedError, onnx.defs.SchemaError, RuntimeError, TypeError, ValueError) as error:
+        if not any(schema.domain == node.domain for schema in onnx.defs.get_all_schemas()):
+            raise UnsupportedModel(
+                f"node {node.label!r}: the operator {node.domain}.{node.op} is none of this program's; what computes it has to be "
+                "registered in this process too (`fusewise.register_domain`)"
+            ) from error
         raise UnsupportedModel(
             f"node {node.label!r}: operator {node.op} of domain {node.domain!r} has no reference implementation, "
             "or none for these attributes"

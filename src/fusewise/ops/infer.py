@@ -12,6 +12,7 @@ from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer_corrected import corrected_types
 from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_from_proto, type_to_proto
+from fusewise.ops.registered import REGISTERED
 from fusewise.ops.validity.table import fault
 from fusewise.ops.validity.use import Use
 
@@ -50,6 +51,9 @@ def infer_outputs(
     An output whose type ONNX cannot tell is None. Raises `InvalidModel` with the reason when the types do not fit; the rows of
     validity come first, since ONNX's own code does not survive everything.
     """
+    registered = REGISTERED.get(node.domain, node.op) if node.domain else None
+    if registered is not None and registered.types is not None:
+        return registered.types(node, types)
     known = tuple(Constant(c) if c is not None and c.size <= DATA_LIMIT else None for c in constants)
     anonymous = Node(
         op=node.op,

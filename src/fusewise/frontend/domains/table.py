@@ -28,10 +28,11 @@ from fusewise.frontend.domains.microsoft.windows import WINDOWS
 from fusewise.frontend.domains.row import DomainCall, DomainRow
 from fusewise.frontend.domains.writer import DomainWriter, WriterSite
 from fusewise.ir.graph import Node
+from fusewise.ops.registered import REGISTERED
 from fusewise.ops.validity.signature import misfit
 from fusewise.ops.validity.use import Use
 
-__all__ = ["ROWS", "nearest", "row_of", "written"]
+__all__ = ["ROWS", "is_built_in", "nearest", "row_of", "written"]
 
 ROWS: tuple[DomainRow, ...] = (
     *ACTIVATIONS,
@@ -59,12 +60,22 @@ _BY_NAME: Mapping[tuple[str, str], DomainRow] = MappingProxyType({(row.domain, r
 
 def row_of(domain: str, op: str) -> DomainRow | None:
     """The row of an operator; None for one that is not known."""
-    return _BY_NAME.get((domain, op))
+    found = _BY_NAME.get((domain, op))
+    if found is None and (added := REGISTERED.get(domain, op)) is not None:
+        found = added.row
+    return found
+
+
+def is_built_in(domain: str, op: str) -> bool:
+    """Has the operator a row here, whatever was registered?"""
+    return (domain, op) in _BY_NAME
 
 
 def nearest(domain: str, op: str) -> str:
     """The name of the known operator of a domain that is most like `op`; empty where none is like it."""
-    return next(iter(get_close_matches(op, [row.op for row in ROWS if row.domain == domain], 1)), "")
+    return next(
+        iter(get_close_matches(op, [name for owner, name in (*_BY_NAME, *REGISTERED.rows) if owner == domain], 1)), ""
+    )
 
 
 def written(row: DomainRow, node: Node, site: WriterSite) -> list[Node]:

@@ -1,8 +1,8 @@
 """Graph notation for a model that is being imported: nodes with inferred types, whose dimensions need not be numbers yet.
 
-As in `passes.notation`, `+ - * /` are ONNX's operators, `g.Name(...)` is any, numbers take the type of the values beside them, and
-lists of whole numbers are int64. A dimension is a number or, where that is not known, a value of one element (`DomainWriter.dim`);
-both stand in lists of sizes side by side.
+As in `passes.notation`, `+ - * /` are ONNX's operators, `g.Name(...)` is any (of another domain where a text names one as
+`domain.Name`), numbers take the type of the values beside them, and lists of whole numbers are int64. A dimension is a number or,
+where that is not known, a value of one element (`DomainWriter.dim`); both stand in lists of sizes side by side.
 """
 
 from __future__ import annotations
@@ -111,10 +111,11 @@ class DomainWriter:
         names = ["" if x is None else self._operand(x, like).name for x in operands]
         while names and not names[-1]:
             names.pop()
-        stem = f"{self.node.label}_{op.lower()}"
+        stem = f"{self.node.label}_{op.rpartition('.')[2].lower()}"
         made = tuple(self.site.fresh(stem) for _ in range(outputs))
         given = {key: value for key, value in attributes.items() if value is not None}
-        node = Node(op, tuple(names), made, attributes_of(**given), name=made[0], origin=self.node.origin)
+        domain, _, name = op.rpartition(".")
+        node = Node(name, tuple(names), made, attributes_of(**given), domain, made[0], self.node.origin)
         self.site.infer(node)
         self.nodes.append(node)
         return tuple(self.value(name) for name in made)

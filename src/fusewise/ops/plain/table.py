@@ -6,7 +6,7 @@ not understand its operands, the evaluator is asked, so errors are its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +26,7 @@ from fusewise.ops.plain.row import Evaluator, Other, Plain, is_number
 from fusewise.ops.plain.sequences import SEQUENCES
 from fusewise.ops.plain.spectra import SPECTRA
 from fusewise.ops.plain.text import TEXT
+from fusewise.ops.registered import REGISTERED
 
 __all__ = ["PLAIN", "QUIET", "plain_evaluator"]
 
@@ -69,13 +70,13 @@ def plain_evaluator(node: Node, opset: int, reference: Evaluator) -> Evaluator |
 
     `opset` is that of the node's domain.
     """
+    added = REGISTERED.get(node.domain, node.op) if node.domain else None
+    if added is not None and added.compute is not None:
+        return _evaluator(node, added.compute(node))
     row = PLAIN.get((node.domain, node.op))
     if row is None or opset < row.since:
         return None
-    compute, numbers = row.make(node), row.numbers
-    present = [place for place, name in enumerate(node.inputs) if name]
-    order = [present.index(place) if name else -1 for place, name in enumerate(node.inputs)]
-    all_there = len(present) == len(order)
+    compute, numbers = _evaluator(node, row.make(node)), row.numbers
 
     def run(*operands: Any) -> list[Any]:
         if numbers:
@@ -83,9 +84,21 @@ def plain_evaluator(node: Node, opset: int, reference: Evaluator) -> Evaluator |
                 if not is_number(operand.dtype):
                     return reference(*operands)
         try:
-            found = compute(*(operands if all_there else [operands[k] if k >= 0 else None for k in order]))
+            return compute(*operands)
         except _NOT_FOR_NUMPY:
             return reference(*operands)
+
+    return run
+
+
+def _evaluator(node: Node, compute: Callable[..., Any]) -> Evaluator:
+    """A function of the operands by place, as one of those that are there."""
+    present = [place for place, name in enumerate(node.inputs) if name]
+    order = [present.index(place) if name else -1 for place, name in enumerate(node.inputs)]
+    all_there = len(present) == len(order)
+
+    def run(*operands: Any) -> list[Any]:
+        found = compute(*(operands if all_there else [operands[k] if k >= 0 else None for k in order]))
         if isinstance(found, tuple):
             return [_whole(one) for one in found]
         return [_whole(found)]
