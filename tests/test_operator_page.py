@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from benchmarks.operators.domains import domains_section
 from benchmarks.operators.page import CASES, line_of, option_lines, page
 from benchmarks.operators.table import ROWS
 
@@ -28,4 +29,5 @@ def test_a_part_of_the_page_is_up_to_date() -> None:
     by_operator = [list(cases) for _, cases in groupby(sorted(CASES, key=lambda case: case.op), lambda case: case.op)]
     few = [cases for cases in by_operator if len(cases) < 60]
     stale += [line for cases in few[::6] for line in option_lines(cases) if line not in lines]
+    assert PAGE.endswith(domains_section()), "write it again: python -m benchmarks.operators.domains"
     assert not stale, "write the page again: python -m benchmarks.operators.page > docs/operators.md"

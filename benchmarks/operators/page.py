@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import onnx
+from benchmarks.operators.domains import domains_section
 from benchmarks.operators.row import Operand, Operands, Row, model_of
 from benchmarks.operators.table import NOT_MEASURED, ROWS
 from benchmarks.operators.ways import NATIVE, WAYS, planned_way
@@ -72,7 +73,7 @@ def page() -> str:
     lines = [line_of(newest[key], first.get(key)) for key in sorted(newest) if not newest[key].deprecated]
     head = _HEAD.format(version=onnx.__version__, opset=onnx.defs.onnx_opset_version())
     options = _OPTIONS.format(count=len(CASES))
-    return head + "\n".join(lines) + "\n" + options + "\n".join(option_lines(CASES)) + "\n"
+    return head + "\n".join(lines) + "\n" + options + "\n".join(option_lines(CASES)) + "\n" + domains_section()
 
 
 def line_of(schema: onnx.defs.OpSchema, row: Row | None) -> str:
