@@ -119,6 +119,43 @@ def test_what_nobody_reads_later_is_changed_in_place(last: bool) -> None:
     assert np.allclose(found, wanted)
 
 
+@pytest.mark.parametrize("read", ["", "past", "new", "long"])
+def test_what_becomes_an_output_is_changed_there(read: str) -> None:
+    """A cache with new rows moved up to where each sample ends, which may be read again, as what is joined may."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["new"]),
+        helper.make_node("Concat", ["past", "new"], ["long"], axis=2),
+        helper.make_node("TensorScatter", ["long", "new", "first"], ["y"], axis=2),
+        helper.make_node("Abs", ["y"], ["z"]),
+    ]
+    outputs = ["y", "z"]
+    if read:
+        nodes.append(helper.make_node("Exp", [read], ["e"]))
+        outputs.append("e")
+    rng = np.random.default_rng(0)
+    feeds = {
+        "past": rng.standard_normal((2, 3, 4, 5)).astype(np.float32),
+        "x": rng.standard_normal((2, 3, 2, 5)).astype(np.float32),
+        "first": np.array([4, 1]),
+    }
+    kinds = [(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for name, x in feeds.items()]
+    inputs = [helper.make_tensor_value_info(*kind) for kind in kinds]
+    graph = helper.make_graph(nodes, "g", inputs, [onnx.ValueInfoProto(name=name) for name in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+    long = np.concatenate([feeds["past"], -feeds["x"]], 2)
+    wanted = long.copy()
+    wanted[1, :, 1:3] = -feeds["x"][1]
+    lowered = lower_partition(partition(fusewise.load(model), Trace()), Trace())
+    labels = [work.label for work in lowered.work if isinstance(work, TaskWork)]
+    assert labels.count("TensorScatter") == 1 + (read == "long"), "nothing is copied but what is read later"
+    found = fusewise.compile(model, strict=True, cache=False).run(None, feeds)
+    np.testing.assert_array_equal(found[0], wanted)
+    np.testing.assert_array_equal(found[1], np.abs(wanted))
+    if read:
+        given = {"past": feeds["past"], "new": -feeds["x"], "long": long}[read]
+        np.testing.assert_allclose(found[2], np.exp(given), rtol=1e-5)
+
+
 @pytest.mark.parametrize("fusion", ["dnnfusion", "patterns", "none"])
 def test_operands_lie_anywhere(fusion: str) -> None:
     """What is read is turned round, and what is written a part of a larger tensor."""

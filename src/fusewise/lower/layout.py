@@ -350,6 +350,22 @@ class _Planner:
             for node in group.members(self.graph):
                 if position not in self.host and self._is_assembled(group, node):
                     self._move_operands(node, known)
+        for position, group in enumerate(self.partition.groups):
+            if position not in self.host and len(group.nodes) == 1:
+                self._move_base(group.members(self.graph)[0])
+
+    def _move_base(self, node: Node) -> None:
+        """Have what a scatter changes be written straight into its result, an output of the graph, where nobody else reads it."""
+        base, value = (node.inputs[0], node.outputs[0]) if node.op in CHANGED and not node.domain else ("", "")
+        if not self.moves or value not in self.graph.output_set or value in self.parents:
+            return
+        alone = self.graph.users[base] == (self.graph.producer[value],) and self._may_move(base, node.inputs)
+        if not alone or self.graph.types[base] != self.graph.types[value]:
+            return
+        for name in node.inputs[1:]:
+            if self.parents.get(name, ("",))[0] == base:  # what is read may not lie where it is written
+                del self.parents[name]
+        self.parents[base] = value, 0, 0
 
     def _is_assembled(self, group: Group, node: Node) -> bool:
         """Is a Concat there only to be stored? Otherwise whoever reads it chooses the operand to read."""

@@ -4,7 +4,8 @@
     present = Concat(past, new) {axis=2}    ->    filled = Slice(past, 0, P) {axis 2};  present = Concat(filled, new)
 
 and `present` lies in the memory of `past` (`ir.graph.Growing`). What is filled stays as it is, so only `new` is written.
-An Attention that takes the past itself is taken apart before.
+An Attention that takes the past itself is taken apart before. Samples are equally long, each as long as the cache is: rows that a
+TensorScatter moves up to a shorter sample's own stay where the Concat has them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def grown_in_place(graph: Graph) -> Graph:
 
     Raises `UsageError` where there is none, where one that looks like it does something else, and where they are not equally long.
     """
-    apart = sweep(graph, Trace(), (_WITH_PAST,))
+    apart = sweep(graph, Trace(), (_WITH_PAST, _OF_ONE_LENGTH))
     pairs = _pairs(apart)
     given = {pair.given for pair in pairs}
     for output in apart.outputs:
@@ -84,6 +85,20 @@ def _take_apart(edit: Edit, node: Node) -> Change | None:
 
 
 _WITH_PAST = LocalRule("attention-with-past", ("Attention",), _take_apart)
+
+
+def _close_up(edit: Edit, node: Node) -> Change | None:
+    """Rows that are moved up to where each sample ends, whose lengths may differ: in a cache they do not."""
+    concat, cache = edit.made_by(node.inputs[0], "Concat"), edit.static(node.inputs[0])
+    if concat is None or cache is None or node.inputs[1] != concat.inputs[-1]:
+        return None
+    if (concat.attribute("axis", 0) - node.attribute("axis", -2)) % cache.rank:
+        return None
+    same = {node.outputs[0]: node.inputs[0]}
+    return Change((concat, node), "what is new is behind all there is", same=same)
+
+
+_OF_ONE_LENGTH = LocalRule("cache-of-one-length", ("TensorScatter",), _close_up)
 
 
 def _pairs(graph: Graph) -> list[_Pair]:

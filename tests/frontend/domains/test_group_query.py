@@ -96,6 +96,19 @@ def test_a_cache_that_grows() -> None:
     agree(case(2, 5, 0, [5, 3]))
 
 
+def test_a_cache_that_is_bound_grows_in_place() -> None:
+    compiled = fusewise.compile(case(1, 1, 3, [4], do_rotary=1).model(FREE), cache=False)
+    bound = compiled.bind_cache(capacity=16)
+    past: list[np.ndarray] = [np.zeros((1, SHARED, 0, SIZE), np.float32)] * 2
+    for tokens in (5, 1, 1, 3):
+        length = past[0].shape[2] + tokens
+        given = case(1, tokens, 0, [length], do_rotary=1)
+        given = replace(given, operands=(*given.operands[:3], *past, *given.operands[5:]))
+        wanted, *past = expected(given.model(), given.feeds)
+        feeds = {name: x for name, x in given.feeds.items() if name not in ("x3", "x4")}
+        np.testing.assert_allclose(bound.run(feeds, ["y0"])[0], wanted, rtol=1e-5, atol=2e-6)
+
+
 def test_one_buffer() -> None:
     agree(
         case(2, 5, 9, [5, 4], do_rotary=1),
