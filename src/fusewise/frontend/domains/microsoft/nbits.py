@@ -52,7 +52,7 @@ def _derived(
     make: Callable[[np.ndarray], np.ndarray],
 ) -> DomainValue:
     """A constant of that type, made of another when it is read."""
-    return g.constant(LazyConstant(kind, lambda: make(source.read_once()), (id(source), *what)))
+    return g.constant(LazyConstant(kind, lambda: make(source.read_once()), (id(source), *what), again=True))
 
 
 def _width(call: DomainCall) -> int:
@@ -174,7 +174,7 @@ def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
         return (table[codes] * scales).reshape(n, k).astype(dtype.numpy)
 
     recipe = (id(packed), id(largest), "bnb4", which, block, n, k)
-    weights = g.constant(LazyConstant(TensorType(dtype, (n, k)), made, recipe))
+    weights = g.constant(LazyConstant(TensorType(dtype, (n, k)), made, recipe, again=True))
     return g.MatMul(call["A"], g.Transpose(weights, perm=[1, 0]) if call.attribute("transB") else weights)
 
 
@@ -229,7 +229,7 @@ def _gathered_codes(
     if data.dtype != UINT8:
         parts = 1 if dims[-1] % 2 or along == len(dims) - 1 else 2
         kind = TensorType(UINT8, (*dims[:-1], dims[-1] // parts))
-        stored = LazyConstant(kind, lambda: _bytes_of(data.read_once(), parts), (id(data), "bytes", parts))
+        stored = LazyConstant(kind, lambda: _bytes_of(data.read_once(), parts), (id(data), "bytes", parts), again=True)
     rows = g.Gather(stored, index, axis=along)
     if parts == 1:
         return rows
@@ -251,11 +251,15 @@ def _zeros_of_rows(g: DomainWriter, call: DomainCall, dtype: DType, bits: int, b
     kind = TensorType(UINT8, blocks)
     if "zero_points" not in call:
         usual = 0 if dtype.name == "uint4" else 1 << (bits - 1)
-        return g.constant(LazyConstant(kind, lambda: np.full(blocks, usual, np.uint8), ("zero points", usual, blocks)))
+        return g.constant(
+            LazyConstant(kind, lambda: np.full(blocks, usual, np.uint8), ("zero points", usual, blocks), again=True)
+        )
     given = _constant(g, call, "zero_points")
     if dtype != UINT8:
         _check_shape(call, "zero_points", given.type, blocks)
-        return g.constant(LazyConstant(kind, lambda: _bytes_of(given.read_once(), 1), (id(given), "bytes", 1)))
+        return g.constant(
+            LazyConstant(kind, lambda: _bytes_of(given.read_once(), 1), (id(given), "bytes", 1), again=True)
+        )
     _check_shape(call, "zero_points", given.type, (*blocks[:-1], -(-blocks[-1] * bits // 8)))
     return _derived(g, given, kind, ("codes", bits, blocks), lambda array: codes_of(array, bits, blocks[-1], UINT8))
 
