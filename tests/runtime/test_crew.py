@@ -44,12 +44,19 @@ def test_a_quiet_machine_is_used_whole(workers: int) -> None:
     assert set(spent(Crew(workers), 3, quiet)[0]) == {workers}
 
 
+@pytest.mark.parametrize("calls, size", [(5, 2), (1000, 1)])
+def test_short_calls_are_made_by_one_even_beside_a_busy_core(calls: int, size: int) -> None:
+    """Each takes a microsecond, or 200."""
+    found, _ = spent(Crew(2, calls), 1, lambda workers, rng: 1 if workers == 1 else 20 if calls == 1000 else 0.7)
+    assert found[size] > 0.95 * found.total()
+
+
 @pytest.mark.parametrize("meeting, size", [(0.001, 2), (0.02, 1)])
 def test_a_short_run_is_made_by_one_where_meeting_takes_longer(meeting: float, size: int) -> None:
     def short(workers: int, rng: np.random.Generator) -> float:
         return (0.02 / workers + meeting * (workers > 1)) * (1 + 0.1 * rng.random())
 
-    found, _ = spent(Crew(2), 2, short)
+    found, _ = spent(Crew(2), 0.5, short)
     assert found[size] > 0.95 * found.total()
 
 

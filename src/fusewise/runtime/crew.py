@@ -35,16 +35,19 @@ _PATIENCE_NS, _LONGEST_PATIENCE_NS = 100_000_000, 5_000_000_000
 
 
 _SHORT_NS = 2_000
-"""Calls of rounds that take less by one worker are not shared out: meeting after each takes more than that saves, and without end
-where the system has put another worker aside."""
+"""Calls that take less by one worker are not shared out: meeting after each takes more than that saves, and without end where the
+system has put another worker aside."""
+
+_PERHAPS_SHORT_NS = 100_000
+"""Calls that take more with all workers are none of these, even beside a busy core."""
 
 
 class Crew:
-    """Of one stretch of steps. `size` workers are to run it next; tell how long that `took`. Of rounds of it one worker is to make
-    some first, whose calls `took_alone`; then `for_rounds` says how many workers are to make the others."""
+    """Of one stretch of steps, of so many `calls`. `size` workers are to run it next; tell how long that `took`. Of rounds of it one
+    worker is to make some first, whose calls `took_alone`; then `for_rounds` says how many workers are to make the others."""
 
-    def __init__(self, workers: int) -> None:
-        self._all = workers
+    def __init__(self, workers: int, calls: int = 1) -> None:
+        self._all, self._calls = workers, max(1, calls)
         self._sizes = sorted({workers - 1, (workers + 1) // 2} - {0, workers}, reverse=True)
         self._runs: deque[int] = deque(maxlen=_RUNS)
         self.forget()
@@ -60,7 +63,7 @@ class Crew:
         self._limit_ns = 0.0
         self._hold_ns, self._patience_ns = _HOLD_NS, _PATIENCE_NS
         self._next_ns = self._returned_ns = 0
-        self._phase: Callable[[int, int], None] = self._with_all
+        self._phase: Callable[[int, int], None] = self._cold
 
     @property
     def for_rounds(self) -> int | None:
@@ -76,6 +79,18 @@ class Crew:
     def took(self, begin_ns: int, end_ns: int) -> None:
         """A run with `size` workers, by a monotonic clock."""
         self._phase(end_ns - begin_ns, end_ns)
+
+    def _cold(self, taken_ns: int, now_ns: int) -> None:
+        """The first run, which finds nothing in its caches."""
+        if taken_ns < _PERHAPS_SHORT_NS * self._calls and self._all > 1:
+            self._go(self._measured, 1)
+        else:
+            self._go(self._with_all, self._all)
+
+    def _measured(self, taken_ns: int, now_ns: int) -> None:
+        """One worker made it."""
+        if taken_ns >= _SHORT_NS * self._calls:
+            self._go(self._with_all, self._all)
 
     def _with_all(self, taken_ns: int, now_ns: int) -> None:
         self._runs.append(taken_ns)

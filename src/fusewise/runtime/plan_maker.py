@@ -257,7 +257,9 @@ class PlanMaker:
             if isinstance(part, tuple):
                 rows, steps = part
                 at = address + 8 * (words.stop + STEP_WORDS * rows.start)
-                stretches.append(Stretch(StepTable(calls[rows], at, len(steps)), steps, Crew(self._workers)))
+                stretches.append(
+                    Stretch(StepTable(calls[rows], at, len(steps)), steps, Crew(self._workers, len(steps)))
+                )
         numbers = block[: words.start].data
         outputs = tuple(SizedOutputs(blocks) for _, blocks in self._outputs)
         return RunPlan(

@@ -167,7 +167,7 @@ def run_plan_of(
         ]
         found = stretch_rows(program, rows)
         table = step_table([row for _, row in found])
-        parts.append(Stretch(table, tuple(number for number, _ in found), Crew(workers)))
+        parts.append(Stretch(table, tuple(number for number, _ in found), Crew(workers, len(found))))
     fresh = {
         port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy).array)
         for port in program.outputs
