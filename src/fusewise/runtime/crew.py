@@ -43,8 +43,8 @@ _PERHAPS_SHORT_NS = 100_000
 
 
 class Crew:
-    """Of one stretch of so many `calls`. `size` workers are to run it next; tell how long that `took`. Of rounds of it one worker is
-    to make some first, whose calls `took_alone`; then `for_rounds` says how many workers are to make the others."""
+    """Of one stretch of so many `calls`. `size` workers are to run it next; tell how long that `took`. Of rounds of it one worker
+    is to make some first, whose calls `took_alone`; then `for_rounds` says how many workers are to make the others."""
 
     def __init__(self, workers: int, calls: int = 1) -> None:
         self._all, self._calls = workers, max(1, calls)
