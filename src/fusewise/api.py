@@ -132,22 +132,27 @@ def optimize(
 
 
 @within_memory("the model is written")
-def to_onnx(graph: Graph) -> onnx.ModelProto:
-    """A graph as an ONNX model in memory, at the lowest opset that holds it; node names and provenance kept."""
-    from fusewise.frontend import lowest_opset, onnx_export
-    from fusewise.partitioning import in_functions
+def to_onnx(graph: Graph, *, target: str = "onnx") -> onnx.ModelProto:
+    """A graph as an ONNX model in memory, at the lowest opset that holds it; node names and provenance kept.
 
-    lowest = lowest_opset.at_lowest_opset(graph)
+    For the `target` `onnxruntime` alone, with operators of its own where they say more.
+    """
+    from fusewise.frontend import onnx_export
+    from fusewise.partitioning import in_functions
+    from fusewise.passes.onnxruntime_operators import written_for
+
+    lowest = written_for(graph, target)
     return in_functions(lowest)(onnx_export.to_model(lowest))
 
 
 @within_memory("the model is written")
-def save(graph: Graph, path: str | Path) -> None:
+def save(graph: Graph, path: str | Path, *, target: str = "onnx") -> None:
     """Write a graph as an ONNX file as `to_onnx` has it, whole or not at all; large weights go to a file beside it."""
-    from fusewise.frontend import lowest_opset, onnx_export
+    from fusewise.frontend import onnx_export
     from fusewise.partitioning import in_functions
+    from fusewise.passes.onnxruntime_operators import written_for
 
-    lowest = lowest_opset.at_lowest_opset(graph)
+    lowest = written_for(graph, target)
     onnx_export.save(lowest, Path(path), finished=in_functions(lowest))
 
 

@@ -232,3 +232,14 @@ def test_an_old_model_with_regions_stays_loadable(fusewise, write, tmp_path):
     }
     session = onnxruntime.InferenceSession(str(output), providers=["CPUExecutionProvider"])
     assert session.run(None, feeds)[0].shape == (1, 2, 2, 2)
+
+
+def test_a_file_for_onnx_runtime_alone(fusewise, write, tmp_path):
+    x, y = (TensorProto.FLOAT, [2, 8]), (TensorProto.FLOAT, [2, 2])
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("MatMul", ["x", "t"], ["y"])]
+    path, output = write(nodes, {"x": x}, {"y": y}, {}), tmp_path / "out.onnx"
+    ended = fusewise("optimize", path, "--target", "onnxruntime", "-o", output)
+    assert ended.status == 0, ended.err
+    assert [(node.domain, node.op_type) for node in onnx.load(output).graph.node] == [("com.microsoft", "FusedMatMul")]
+    refused = fusewise("optimize", path, "--target", "other", "-o", output)
+    assert refused.status == 2 and "there are onnx, onnxruntime" in refused.err

@@ -100,6 +100,12 @@ RuleFiles = Annotated[
         "--rules", metavar="FILE", help="More substitutions, in TASO's format (graph_subst.pb). May be repeated."
     ),
 ]
+TargetName = Annotated[
+    str,
+    typer.Option(
+        "--target", help="Who reads the file: onnx (any runtime), or onnxruntime alone, with operators of its own."
+    ),
+]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution.")]
 
 
@@ -126,6 +132,7 @@ def optimize(
     value: Values = None,
     threads: Threads = None,
     cache: Cache = True,
+    target: TargetName = "onnx",
     plot: Plot = None,
     json: Json = False,
 ) -> None:
@@ -134,8 +141,10 @@ def optimize(
     from fusewise.cli.pipelines import Before
     from fusewise.cli.show import print_json, progress
     from fusewise.optimizing import optimized
+    from fusewise.passes.onnxruntime_operators import check_target
     from fusewise.trace import Trace
 
+    check_target(target)
     model = model_of(model, exported)
     for path, ending in ((output, ".onnx"), (plot, ".svg")):
         if path is not None and path.suffix != ending:
@@ -167,7 +176,7 @@ def optimize(
             folder=api.cache_folder(cache),
         )
         if output is not None:
-            api.save(found.graph, output)
+            api.save(found.graph, output, target=target)
     if plot is not None:
         _draw(found, model, plot)
     if json:

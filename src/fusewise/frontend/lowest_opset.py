@@ -55,8 +55,8 @@ def _tensor_text(kind: ValueType) -> str:
 def _holds(graph: Graph, opset: int) -> bool:
     """Has every operator, those of bodies too, the same meaning at this opset?"""
     for node in graph.nodes:
-        if node.domain:
-            continue
+        if node.domain or not onnx.defs.has(node.op):
+            continue  # a runtime's own
         if not _is_alike(node.op, graph.opset, opset) or not _takes(graph, node, opset):
             return False
         for _, body, _ in bodies_of(node):
