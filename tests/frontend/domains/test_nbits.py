@@ -53,6 +53,12 @@ def test_products_of_every_width(bits: int, zeros: str) -> None:
     agree(product(bits, zeros=zeros, bias=zeros == "packed"), tolerance=1e-5)
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_rows_are_rounded_to_8_bits_where_a_file_allows_it(bits: int) -> None:
+    agree(product(bits, k=72, zeros="packed", accuracy_level=4), tolerance=1e-5)
+    agree(product(bits, block=16, rows=(1,), accuracy_level=4), tolerance=1e-5)
+
+
 def test_zero_points_may_be_floats() -> None:
     agree(product(zeros="float"), tolerance=1e-5)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fusewise.frontend.domains.row import DomainCall, DomainRow, integer
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
-from fusewise.ir.dtypes import UINT8, DType, dtype_named
+from fusewise.ir.dtypes import FLOAT32, INT8, UINT8, DType, dtype_named
 from fusewise.ir.graph import Constant, LazyConstant
 from fusewise.ir.types import TensorType
 
@@ -19,6 +19,8 @@ __all__ = ["NBITS"]
 
 _WIDTHS = (2, 4, 8)
 _LEAST_BLOCK = 16
+INT8_LEVEL = 4
+"""The accuracy level at which the left operand is rounded to 8 bits, too."""
 
 
 def codes_of(packed: np.ndarray, bits: int, axis_length: int, dtype: DType) -> np.ndarray:
@@ -100,6 +102,9 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     what = (signed.name, n, k, None if order is None else order.tobytes())
     w = _derived(g, weights, TensorType(signed, (n, k)), what, made)
     x = x if order is None else g.Gather(x, order, axis=-1)
+    is_packed = order is None and (zeros is None or not is_exact) and (bits > 2 or block > _LEAST_BLOCK)
+    if call.attribute("accuracy_level") == INT8_LEVEL and is_packed:  # others are not rounded there, either
+        x = _rounded(g, x, k, block)
     s, z = _matrix(g, scales, n, blocks), None if is_exact else _zero_points(g, call, bits, n, blocks)
     y = g.MatMul(x, g.Transpose(g.DequantizeLinear(w, s, z, axis=1, block_size=block), perm=[1, 0]))
     if zeros is not None and is_exact:
@@ -111,6 +116,20 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
 def _matrix(g: DomainWriter, x: DomainValue, rows: int, columns: int) -> DomainValue:
     """Scales or zero points, which older files have flat."""
     return x if x.rank == 2 else g.reshape(x, [rows, columns])
+
+
+def _rounded(g: DomainWriter, x: DomainValue, k: int, block: int) -> DomainValue:
+    """x as integers from -127 to 127 and a scale for each block, and that as floats."""
+    missing, blocks = -k % block, -(-k // block)
+    wide = g.cast(x, FLOAT32)
+    whole = g.Pad(wide, [0] * (2 * x.rank - 1) + [missing]) if missing else wide
+    parts = g.reshape(whole, [*g.sizes(x)[:-1], blocks, block])
+    largest = g.ReduceMax(g.Abs(parts), [-1], keepdims=1)
+    factor = g.Where(g.Greater(largest, 0.0), g.number(127.0, FLOAT32) / largest, 0.0)
+    codes = g.reshape(g.cast(g.Round(parts * factor), INT8), [*g.sizes(x)[:-1], blocks * block])
+    codes = g.slice(codes, -1, 0, k) if missing else codes
+    scales = g.reshape(largest / 127.0, [*g.sizes(x)[:-1], blocks])
+    return g.cast(g.DequantizeLinear(codes, scales, axis=-1, block_size=block), x.dtype)
 
 
 def _zero_points(g: DomainWriter, call: DomainCall, bits: int, n: int, blocks: int) -> DomainValue:
