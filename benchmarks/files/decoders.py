@@ -38,7 +38,7 @@ ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         "qwen3": ("Qwen3ForCausalLM", {}),
         "phi3": ("Phi3ForCausalLM", {"original_max_position_embeddings": 512, "sliding_window": 256}),
         "gemma": ("GemmaForCausalLM", {"num_key_value_heads": 1}),
-        "gemma2": ("Gemma2ForCausalLM", {"sliding_window": 256}),
+        "gemma2": ("Gemma2ForCausalLM", {"sliding_window": 4096}),
         "mistral": ("MistralForCausalLM", {"sliding_window": 256}),
         "granite": ("GraniteForCausalLM", {}),
         "smollm3": ("SmolLM3ForCausalLM", {}),

@@ -36,8 +36,8 @@ def _row(source: str, tool: str, dynamo: bool = False, ending: str = "", **setti
 HALVES: tuple[File, ...] = (
     _row("bert", "common"),
     _row("bert", "runtime", keep_io_types=True),
-    _row("gpt2", "common", keep_io_types=True),
-    _row("vit", "common"),
+    _row("gpt2", "runtime", dynamo=True, ending="_dynamo"),
+    _row("clip_vision", "runtime"),
     _row("vit", "runtime", dynamo=True, ending="_dynamo"),
     _row("resnet", "common", keep_io_types=True),
     _row("mobilenet_v2", "runtime"),
