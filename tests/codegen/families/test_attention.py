@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen.ways import refusal, text_of, way
 
+from fusewise.codegen.families.attention.few import FewSchedule
 from fusewise.codegen.families.attention.packed import ATTENTION
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import TARGETS, Target
@@ -92,6 +94,7 @@ def check(
     softcap: float = 0.0,
     workers: int = 1,
     kernel: Kernel = PACKED,
+    schedule: Any = None,
 ) -> None:
     batch, groups, sharing, queries, keys, size, width = sizes
     rng = np.random.default_rng(5)
@@ -117,7 +120,7 @@ def check(
     if mask is not None:
         buffers["x3"] = np.ascontiguousarray(mask)
     result = np.full((batch, queries, heads, width) if interleaved else out, np.nan, np.float32)
-    run_kernel(kernel, task, {**buffers, "y": result}, workers=workers)
+    run_kernel(kernel, task, {**buffers, "y": result}, workers=workers, schedule=schedule)
     found = result.transpose(0, 2, 1, 3) if interleaved else result
     expected = reference(q, k, v, mask, 0.3, causal, softcap)
     assert np.abs(found - expected).max() <= TOLERANCE * max(1.0, np.abs(expected).max())
@@ -163,9 +166,21 @@ def test_every_shape_and_mask(run_kernel: Any, **case: Any) -> None:
     softcap=st.sampled_from((0.0, 0.0, 1.5)),
     interleaved=st.booleans(),
     workers=st.integers(1, 4),
+    parts=st.integers(1, 4),
 )
 def test_few_queries(run_kernel: Any, **case: Any) -> None:
-    check(run_kernel, case.pop("sizes"), **case, kernel=FEW)
+    sizes, parts = case.pop("sizes"), case.pop("parts")
+    check(run_kernel, sizes, **case, kernel=FEW, schedule=FewSchedule(math.gcd(parts, sizes[2])))
+
+
+def test_heads_that_share_keys_are_dealt_out_where_there_are_few(target: Target) -> None:
+    def parts(shared: int, sharing: int, workers: int) -> int:
+        shapes = [(1, shared * sharing, 1, 64), (1, shared, 40, 64), (1, shared, 40, 64)]
+        task = attention(shapes, shapes[0], {})
+        return way(FEW, task, replace(target, workers=workers)).schedule.parts
+
+    assert [parts(1, 8, workers) for workers in (1, 2, 3, 8)] == [1, 2, 4, 8]
+    assert [parts(2, 4, workers) for workers in (1, 2, 3, 64)] == [1, 1, 2, 4]
 
 
 def test_few_queries_are_few_and_lie_side_by_side(target: Target) -> None:

@@ -1,6 +1,7 @@
 """Attention of few queries, as in a step of decoding: keys and values are read once, where they lie, and nothing is packed.
 
-Takes the tasks of `attention`; gives LLVM IR. A worker takes whole heads of keys and values, with all queries that share them:
+Takes the tasks of `attention`; gives LLVM IR. A worker takes whole heads of keys and values, with all queries that share them, or
+where there are fewer heads than workers a part of these queries:
 
     for head:  for vector of keys:  a sum for each key along its numbers, then the sums side by side as scores, masked
                exponentials and their sums;  for vectors of the value:  the sum of exponential * value over all keys
@@ -15,18 +16,18 @@ from dataclasses import replace
 
 from fusewise.codegen.families.attention.rows import ScoreRows, bends, exponentials, mask_columns, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
-from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
-from fusewise.codegen.target import InstructionSet
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.deciding import hint, known_equal
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
-__all__ = ["FEW_QUERIES"]
+__all__ = ["FEW_QUERIES", "FewSchedule"]
 
 MOST_ROWS = 8
 """Queries of all heads that share keys, of which this is for: with more, packing pays."""
@@ -59,8 +60,27 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
 
 
 @record(frozen=True)
+class FewSchedule:
+    """In how many `parts` the heads of queries that share keys are dealt out."""
+
+    parts: int = 1
+
+
+def _schedules(s: AttentionShape, task: Task, target: Target) -> tuple[FewSchedule]:
+    """As few parts as every worker has one of."""
+    units = hint(s.batch) * s.heads // s.sharing
+    return (FewSchedule(next((p for p in _divisors(s.sharing) if units * p >= target.workers), s.sharing)),)
+
+
+def _divisors(number: int) -> list[int]:
+    """Of a number, in order."""
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+@record(frozen=True)
 class _Emission(Writer):
     s: AttentionShape
+    parts: int
     scores: Value
     sums: Value
     finish: Finish
@@ -75,8 +95,8 @@ class _Emission(Writer):
 
     @property
     def rows(self) -> int:
-        """Queries of the heads that share keys."""
-        return self.s.sharing * self.s.queries
+        """Queries of a part of the heads that share keys."""
+        return self.s.sharing // self.parts * self.s.queries
 
     @property
     def pitch(self) -> int:
@@ -98,35 +118,44 @@ def _room(s: AttentionShape) -> int:
     return s.sharing * s.queries * _pitch(s) + (WHOLE if s.free_keys else 0)
 
 
-def _arguments(s: AttentionShape, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
+def _arguments(s: AttentionShape, task: Task, schedule: FewSchedule) -> tuple[Argument, ...]:
     nbytes = 4 * (_room(s) + MOST_ROWS)
     return operand_arguments(task, [working_memory(nbytes)])
 
 
-def _write(o: OpenFunction, s: AttentionShape, schedule: Unscheduled) -> None:
-    f, scratch, shared = o.f, o.scratch(), s.heads // s.sharing
-    e = _Emission(o, s, scratch, f.at(scratch, _room(s)), o.finish)
+def _write(o: OpenFunction, s: AttentionShape, schedule: FewSchedule) -> None:
+    f, scratch, units = o.f, o.scratch(), s.heads // s.sharing * schedule.parts
+    e = _Emission(o, s, schedule.parts, scratch, f.at(scratch, _room(s)), o.finish)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
-        batch, head = f.udiv(number, shared), f.urem(number, shared)
+        batch, part = f.udiv(number, units), f.urem(number, units)
+        head = _Shared(f.udiv(part, schedule.parts), f.mul(part, s.sharing // schedule.parts))
         _scores(e, batch, head)
         exponentials(f, o.instructions, ScoreRows(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
         _context(e, batch, head)
 
-    f.loop(*o.share.run(f, s.batch * shared), 1, unit, rolled=True)
+    f.loop(*o.share.run(f, s.batch * units), 1, unit, rolled=True)
 
 
-def _each_row(e: _Emission, head: Int, body: Callable[[Int, Int, Int], None]) -> None:
+@record(frozen=True)
+class _Shared:
+    """A head of keys, and the first of the heads of queries that are taken with it."""
+
+    keys: Int
+    queries: Int
+
+
+def _each_row(e: _Emission, head: _Shared, body: Callable[[Int, Int, Int], None]) -> None:
     """`body(row, head, query)` for every query that shares the keys of a head, in a loop."""
     f, s = e.f, e.s
 
     def one(row: Value, _: Sequence[Value]) -> None:
-        body(row, f.add(f.mul(head, s.sharing), f.udiv(row, s.queries)), f.urem(row, s.queries))
+        body(row, f.add(head.queries, f.udiv(row, s.queries)), f.urem(row, s.queries))
 
     f.loop(0, e.rows, 1, one, rolled=True)
 
 
-def _scores(e: _Emission, batch: Int, head: Int) -> None:
+def _scores(e: _Emission, batch: Int, head: _Shared) -> None:
     """scores[row, key] = scale * query . key, masked; the last vector of keys is moved back to end at the last key, or where it is
     not known that they fill one, has that key in the lanes beyond."""
     f, s, lanes = e.f, e.s, e.lanes
@@ -150,13 +179,13 @@ def _scores(e: _Emission, batch: Int, head: Int) -> None:
         _each_row(e, head, mask_rest)
 
 
-def _scores_of(e: _Emission, at: tuple[Int, Int], first: Int, last: Int | None = None) -> None:
+def _scores_of(e: _Emission, at: tuple[Int, _Shared], first: Int, last: Int | None = None) -> None:
     """The scores of a vector of keys from `first` on, of a batch and head; masked, but where they reach beyond the `last`."""
     f, s, lanes, (batch, head) = e.f, e.s, e.lanes, at
 
     def key(j: int) -> Value:
         number = f.add(first, j)
-        return e.row_of(s.key, batch, head, number if last is None else f.minimum(number, last))
+        return e.row_of(s.key, batch, head.keys, number if last is None else f.minimum(number, last))
 
     keys = [key(j) for j in range(lanes)]
 
@@ -197,10 +226,10 @@ def _together(e: _Emission) -> int:
     return max(n for n in range(1, max(1, min(whole, most)) + 1) if whole % n == 0)
 
 
-def _context(e: _Emission, batch: Int, head: Int) -> None:
+def _context(e: _Emission, batch: Int, head: _Shared) -> None:
     """out[row, element] = sum of exponential * value over all keys, over the row's sum."""
     f, s, lanes, count = e.f, e.s, e.lanes, _together(e)
-    value = e.row_of(s.value, batch, head, 0)
+    value = e.row_of(s.value, batch, head.keys, 0)
 
     def columns(number: Value, _: Sequence[Value]) -> None:
         first = f.mul(number, count * lanes)
@@ -218,7 +247,7 @@ def _context(e: _Emission, batch: Int, head: Int) -> None:
         zeros = [f.constant(0.0, e.kind)] * (e.rows * count)
         sums = f.loop(0, s.keys, 1, key, zeros, rolled=True)
         for row in range(e.rows):
-            own = f.add(f.mul(head, s.sharing), row // s.queries)
+            own = f.add(head.queries, row // s.queries)
             factor = f.splat(f.load("float", f.at(e.sums, row)), lanes)
             for v in range(count):
                 element = f.add(first, v * lanes)
@@ -229,5 +258,5 @@ def _context(e: _Emission, batch: Int, head: Int) -> None:
 
 
 FEW_QUERIES = Kernel(
-    "attention-few", _understand, unscheduled, _arguments, written(_arguments, _write), level=lambda schedule: "tidy"
+    "attention-few", _understand, _schedules, _arguments, written(_arguments, _write), level=lambda schedule: "tidy"
 )
