@@ -310,3 +310,44 @@ def test_a_compiled_file_has_no_model_to_leave_it_aside(tmp_path: Path) -> None:
     opened = fusewise.open_compiled(tmp_path / "misled.fw")
     with pytest.raises(fusewise.FusewiseError, match="where the model states"):
         opened.run(None, {"x": np.ones((4, 3), np.float32), "c": np.ones(4, bool)})
+
+
+def merged(both: bool = False) -> ModelProto:
+    """A decoder's two ways in one: past and x are of one length by their name, but only one of them is read."""
+    kinds, value = TensorProto, helper.make_tensor_value_info
+    length = [value("z", kinds.FLOAT, ["length", 3])]
+    ways = [
+        helper.make_graph([helper.make_node(op, [name], ["z"])], op, [], length)
+        for op, name in (("Exp", "past"), ("Neg", "x"))
+    ]
+    nodes = [helper.make_node("If", ["flag"], ["y"], name="way", then_branch=ways[0], else_branch=ways[1])]
+    inputs = [value("x", kinds.FLOAT, ["length", 3]), value("past", kinds.FLOAT, ["length", 3])]
+    outputs = [value("y", kinds.FLOAT, ["length", 3])]
+    if both:
+        nodes.append(helper.make_node("Add", ["x", "past"], ["sum"]))
+        outputs.append(value("sum", kinds.FLOAT, ["length", 3]))
+    graph = helper.make_graph(nodes, "merged", [*inputs, value("flag", kinds.BOOL, [])], outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_dimensions_of_one_name_that_differ_are_taken_as_given_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "merged.onnx").write_bytes(merged().SerializeToString())
+    x, past = np.ones((4, 3), np.float32), np.ones((1, 3), np.float32)
+    for _ in range(2):  # compiled, and from the cache
+        model = fusewise.compile(tmp_path / "merged.onnx", cache=tmp_path)
+        with pytest.warns(
+            RuntimeWarning, match=r"'length' is 4 in axis 0 of input 'x' and 1 in axis 0 of input 'past': each is"
+        ):
+            found = model.run(None, {"x": x, "past": past, "flag": np.array(False)})
+        assert np.array_equal(found[0], -x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert np.allclose(model.run(None, {"x": x, "past": past, "flag": np.array(True)})[0], np.exp(past))
+
+
+def test_dimensions_of_one_name_that_must_be_equal_are_told_of() -> None:
+    model = fusewise.compile(merged(both=True), cache=False)
+    feeds = {"x": np.ones((4, 3), np.float32), "past": np.ones((3, 3), np.float32), "flag": np.array(False)}
+    sentence = "'length' is 4 in axis 0 of input 'x' and 3 in axis 0 of input 'past'"
+    with pytest.warns(RuntimeWarning, match=sentence), pytest.raises(UsageError, match=sentence):
+        model.run(None, feeds)

@@ -196,7 +196,7 @@ def _compiled(
             return planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions
 
         bound_again = partial(_bound, model, chosen)
-        found = opened(kept, planned_again, begin, partial(_without_declared, bound_again, chosen))
+        found = opened(kept, planned_again, begin, partial(_once_more, model, bound_again, chosen))
         return _specialized(found, lambda: _unchanged(model, key, bound_again()), chosen, decisions)
     from fusewise.errors import UnsupportedModel
     from fusewise.hosting import summary_of
@@ -232,7 +232,8 @@ def _compiled(
     built.limit_memory(chosen.memory_limit)
     figures = summary_of(graph, program, choice, built.figures, (time.perf_counter() - begin) * 1e3)
     tell_of_cliff(figures, chosen)
-    again = partial(_without_declared, lambda: bound, chosen) if program.figures["host_steps"] else None
+    choosing = program.figures["host_steps"] or any(node.op == "If" for node in bound.nodes)
+    again = partial(_once_more, model, lambda: bound, chosen) if choosing else None
     made = Model(built, lambda: (graph, decisions), figures, None, again)
     if store is not None and key is not None and describes(key):
         store.store(key.text, built, made.notes, VERSION)
@@ -290,11 +291,17 @@ def _bound_anyway(model: Source, options: Options, error: Exception) -> Graph:
     return bound
 
 
-def _without_declared(bound: Callable[[], Graph], options: Options) -> Model:
-    """A model compiled once more, for no shapes but those that follow from its inputs."""
+def _once_more(model: Source, bound: Callable[[], Graph], options: Options, apart: bool) -> Model | None:
+    """A model compiled again for shapes that follow from its inputs alone; `apart`: whose dimensions of one name need not be equal,
+    None for a model that reads all inputs whenever it is run."""
+    from fusewise.frontend.free import names_apart
     from fusewise.frontend.infer_types import without_declared
 
-    return compile(without_declared(bound()), replace(options, shapes={}, symbols={}, values={}, strict=False))
+    source = read(model) if apart else None
+    if source is not None and not any(node.op == "If" for node in source.nodes):
+        return None
+    graph = bound() if source is None else _bound(names_apart(source, frozenset(options.symbols)), options)
+    return compile(without_declared(graph), replace(options, shapes={}, symbols={}, values={}, strict=False))
 
 
 def _key(model: Source, options: Options) -> Key | None:

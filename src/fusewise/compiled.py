@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from fusewise.errors import ShapeContradicted, UsageError, within_memory
+from fusewise.errors import NamesContradicted, ShapeContradicted, UsageError, within_memory
 from fusewise.version import VERSION
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class Model:
 
     `summary` has the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host` (which nodes run on the
     host, and why), `specialized` those of sizes that have a program of their own. `run` may be called from several threads.
-    `again` compiles the model without what it states of its values.
+    `again` compiles the model without what it states of its values, and if it is told so with dimensions of one name apart; it may
+    give None.
     """
 
     def __init__(
@@ -44,10 +45,11 @@ class Model:
         planned: Callable[[], tuple[Graph, Trace]] | None,
         summary: Mapping[str, Any],
         bounds: Mapping[str, int | None] | None = None,
-        again: Callable[[], Model] | None = None,
+        again: Callable[[bool], Model | None] | None = None,
     ) -> None:
         self.executable = executable
         self._again = again
+        self._left_aside: set[type] = set()
         self._lock = Lock()
         self._summary = dict(summary)
         self._planned = planned
@@ -79,15 +81,16 @@ class Model:
         """The named outputs, all of them for None, given every input by name. `UsageError` for feeds that do not fit.
 
         Where a value has another shape than the model states, the model is compiled anew, with a warning, for what follows from its
-        inputs alone; `ShapeContradicted` for a compiled file, which has no model to compile.
+        inputs alone; so it is for dimensions of one name that differ, where control flow may read some of them and not others.
+        `ShapeContradicted` and `UsageError` for a compiled file, which has no model to compile.
         """
-        used = self.executable
-        try:
-            return used.run(output_names, feeds)
-        except ShapeContradicted as contradiction:
-            if self._again is None:
-                raise
-            self._compile_again(used, contradiction)
+        for _ in range(2):
+            used = self.executable
+            try:
+                return used.run(output_names, feeds)
+            except (NamesContradicted, ShapeContradicted) as contradiction:
+                if not self._compile_again(used, contradiction):
+                    raise
         return self.executable.run(output_names, feeds)
 
     def bind_cache(self, capacity: int, batch: int = 1) -> Cache:
@@ -108,17 +111,24 @@ class Model:
             used = self if self._growing is None else self._growing
         return Cache(used.executable, capacity, batch)
 
-    def _compile_again(self, used: Executable, contradiction: ShapeContradicted) -> None:
-        """Take the place of the executable that was `used`, unless another thread has done so."""
+    def _compile_again(self, used: Executable, contradiction: NamesContradicted | ShapeContradicted) -> bool:
+        """Take the place of the executable that was `used`, unless another thread has done so; is there another now?"""
         with self._lock:
-            if self.executable is not used or self._again is None:
-                return
-            warnings.warn(f"{contradiction}: what it states is left aside from here on", RuntimeWarning, stacklevel=4)
-            other = self._again()
+            if self.executable is not used:
+                return True
+            if self._again is None or type(contradiction) in self._left_aside:
+                return False
+            other = self._again(NamesContradicted in (type(contradiction), *self._left_aside))
+            if other is None:
+                return False
+            names = isinstance(contradiction, NamesContradicted)
+            left = "each is taken to be as given" if names else "what it states is left aside"
+            warnings.warn(f"{contradiction}: {left} from here on", RuntimeWarning, stacklevel=4)
             self.executable, self._summary, self._planned = other.executable, other._summary, other._planned
             self.specialist = other.specialist
             self.__dict__.pop("_plan", None)
-            self._again = None
+            self._left_aside.add(type(contradiction))
+            return True
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -221,7 +231,7 @@ def opened(
     found: Artefact,
     planned: Callable[[], tuple[Graph, Trace]] | None,
     begin: float,
-    again: Callable[[], Model] | None = None,
+    again: Callable[[bool], Model | None] | None = None,
 ) -> Model:
     """The model of an artefact that was asked for at `begin`, in seconds of the performance counter."""
     elapsed = (time.perf_counter() - begin) * 1e3

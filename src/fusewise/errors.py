@@ -14,6 +14,7 @@ __all__ = [
     "FusewiseError",
     "InvalidData",
     "InvalidModel",
+    "NamesContradicted",
     "NoFeasiblePlan",
     "ResourceLimit",
     "ShapeContradicted",
@@ -56,6 +57,10 @@ class InvalidData(FusewiseError):
     """Numbers that a model was given to work on break ONNX's rules: an index beyond the end of what it counts."""
 
     exit_status = 2
+
+
+class NamesContradicted(UsageError):
+    """Dimensions of inputs that the model gives one name are not equally long."""
 
 
 class InvalidModel(FusewiseError):

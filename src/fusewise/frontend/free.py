@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import InvalidModel
+from fusewise.frontend.declared import without_shape
 from fusewise.frontend.equations import Equations
 from fusewise.frontend.infer_types import Inferred, infer_graph
 from fusewise.frontend.shape_values import is_complete, is_of_sizes
@@ -27,7 +28,7 @@ from fusewise.ir.graph import Constant, Graph, Node, SizesConstant, attributes_o
 from fusewise.ir.size import LARGEST, Size, Symbol, size_of
 from fusewise.ir.types import Dim, TensorType, ValueType
 
-__all__ = ["RANGES", "in_symbols", "ranges_of", "with_names"]
+__all__ = ["RANGES", "in_symbols", "names_apart", "ranges_of", "with_names"]
 
 MOST_RANK = 64
 """More than any input has dimensions."""
@@ -53,6 +54,17 @@ def with_names(graph: Graph) -> Graph:
                 taken[name, axis] = _unlike(_plain(f"{name}_{axis}"), taken)
             dims.append(dim if isinstance(dim, int) else taken[dim or (name, axis)])
         types[name] = TensorType(kind.dtype, tuple(dims))
+    return graph.replace(types=types)
+
+
+def names_apart(graph: Graph, kept: frozenset[str]) -> Graph:
+    """The graph as it was read with a name of its own for each free dimension of its inputs, but for names that are `kept`, and
+    without shapes of what it computes, which may be in terms of those."""
+    inputs = {name: kind for name in graph.inputs if isinstance(kind := graph.types[name], TensorType) and kind.shape}
+    types = {name: kind if name in graph.inputs else without_shape(kind) for name, kind in graph.types.items()}
+    for name, kind in _apart(inputs)[0].items():
+        pairs = zip(inputs[name].shape or (), kind.shape or (), strict=True)
+        types[name] = TensorType(kind.dtype, tuple(old if old in kept else new for old, new in pairs))
     return graph.replace(types=types)
 
 

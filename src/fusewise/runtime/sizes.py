@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
-from fusewise.errors import UsageError
+from fusewise.errors import NamesContradicted, UsageError
 from fusewise.ir.deciding import Condition
 from fusewise.ir.graph import Check
 from fusewise.ir.size import LARGEST, Size, Symbol, evaluate, size_of, symbols_of
@@ -138,7 +138,9 @@ class SymbolReader:
         origin = dict(self._where)
         if want.symbol is not None:
             first = self._place(origin[want.symbol.name])
-            raise UsageError(f"dimension {want.symbol.name!r} is {wanted} in {first} and {have} in {self._place(at)}")
+            raise NamesContradicted(
+                f"dimension {want.symbol.name!r} is {wanted} in {first} and {have} in {self._place(at)}"
+            )
         parts = ", ".join(
             f"{s.name}={values[s.name]} ({self._place(origin[s.name])})"
             for s in sorted(symbols_of(want), key=lambda s: s.name)
