@@ -1,0 +1,63 @@
+"""What the examples do, on small models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from examples import generate
+from onnx import TensorProto, helper, numpy_helper
+from tests.runtime.test_growing import decoder
+
+import fusewise
+
+VOCABULARY = 64
+
+
+def of_tokens() -> onnx.ModelProto:
+    """A decoder of `input_ids` and an `attention_mask`, whose results are taken for logits."""
+    model = decoder()
+    graph = model.graph
+    for name in ("x", "mask"):
+        graph.input.remove(next(port for port in graph.input if port.name == name))
+    graph.input.extend(
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", length])
+        for name, length in (("input_ids", "tokens"), ("attention_mask", "past + tokens"))
+    )
+    table = np.random.default_rng(1).standard_normal((VOCABULARY, 64), dtype=np.float32)
+    constants = {"table": table, "one": np.float32(1), "never": np.float32(1e9), "axes": np.array([1, 2])}
+    graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items())
+    before = [
+        helper.make_node("Gather", ["table", "input_ids"], ["x"]),
+        helper.make_node("Cast", ["attention_mask"], ["kept"], to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["kept", "one"], ["dropped"]),
+        helper.make_node("Mul", ["dropped", "never"], ["low"]),
+        helper.make_node("Unsqueeze", ["low", "axes"], ["mask"]),
+    ]
+    nodes = [*before, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return model
+
+
+def test_generating_with_a_cache_and_without_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(of_tokens(), path)
+    monkeypatch.setattr("sys.argv", ["generate", str(path), "--prompt", "3,1,4", "--tokens", "9", "--threads", "1"])
+    generate.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["with a cache", "without"]
+    tokens = [line.partition("tokens/s: ")[2] for line in lines]
+    assert tokens[0] == tokens[1]
+    assert tokens[0].count(",") == 8
+
+
+def test_a_step_takes_the_inputs_that_there_are() -> None:
+    model = fusewise.compile(of_tokens(), cache=False, threads=1)
+    found = generate.inputs_of(model, np.array([[1, 2]]), 3)
+    assert {name: array.shape for name, array in found.items()} == {"input_ids": (1, 2), "attention_mask": (1, 5)}
