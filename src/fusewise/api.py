@@ -180,7 +180,7 @@ def _compiled(
     weights: Collection[np.ndarray] = (),
 ) -> Model:
     """What `compile` gives. Constants that are byte for byte one of the `weights` are that one."""
-    from fusewise.runtime.model_cache import ModelCache, describes
+    from fusewise.runtime.model_cache import ModelCache, describes, unchanged
 
     begin = time.perf_counter()
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
@@ -197,7 +197,7 @@ def _compiled(
 
         bound_again = partial(_bound, model, chosen)
         found = opened(kept, planned_again, begin, partial(_once_more, model, bound_again, chosen))
-        return _specialized(found, lambda: _unchanged(model, key, bound_again()), chosen, decisions)
+        return _specialized(found, lambda: unchanged(key, model, bound_again()), chosen, decisions)
     from fusewise.errors import UnsupportedModel
     from fusewise.hosting import summary_of
     from fusewise.ops.spec import NotDefined
@@ -257,15 +257,6 @@ def _specialized(model: Model, bound: Callable[[], Graph], options: Options, tra
         model.specialist = specialist_for(model.executable, bound, options, trace.disabled)
         model.executable.specialize(model.specialist)
     return model
-
-
-def _unchanged(model: Source, key: Key | None, graph: Graph) -> Graph:
-    """The graph read again from a model's file; `UsageError` where that is not any more what it was when its key was made."""
-    from fusewise.runtime.model_cache import describes
-
-    if key is None or not describes(key):
-        raise UsageError(f"{_name(model, graph)} has changed since it was compiled")
-    return graph
 
 
 def _bound(model: Source, options: Options) -> Graph:

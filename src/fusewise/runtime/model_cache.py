@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusewise.errors import FusewiseError
+from fusewise.errors import FusewiseError, UsageError
 from fusewise.records import record
 from fusewise.runtime.cache import CacheInfo, source_digest
 from fusewise.runtime.container import Container
@@ -28,10 +28,11 @@ from fusewise.runtime.host import host_target, processor, worker_count
 from fusewise.runtime.model_files import ModelFiles, model_files
 
 if TYPE_CHECKING:
+    from fusewise.ir.graph import Graph
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
 
-__all__ = ["Key", "ModelCache", "describes", "model_key", "program_digest", "room_of"]
+__all__ = ["Key", "ModelCache", "describes", "model_key", "program_digest", "room_of", "unchanged"]
 
 _FOLDER = "models"
 _MOST_BYTES = 16 * 1024**3
@@ -83,6 +84,13 @@ def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int
 def describes(key: Key) -> bool:
     """Are the files that a key was made of all of its model, and as they were? May say no where they are. A name says all."""
     return key.files is None or key.files.are_all()
+
+
+def unchanged(key: Key | None, model: object, graph: Graph) -> Graph:
+    """The graph read again from a model's file; `UsageError` where that is not any more what it was when its key was made."""
+    if key is None or not describes(key):
+        raise UsageError(f"{model} has changed since it was compiled")
+    return graph
 
 
 def room_of(folder: Path) -> int:
