@@ -13,9 +13,11 @@ from benchmarks.operators.table import ROWS
 
 from fusewise import api
 from fusewise.codegen.candidates import candidates
+from fusewise.codegen.families.convolution.direct import OUTER_CONVOLUTION
 from fusewise.codegen.families.convolution.tiled import BYTE_TILE_CONV, TILE_CONVOLUTIONS
 from fusewise.codegen.families.product.byte_tiles import BYTE_TILES
 from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
+from fusewise.codegen.families.product.outer import OUTER_BYTES, OUTER_FLOATS
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import TARGETS, Target
@@ -59,8 +61,17 @@ _OTHERS = "LSTM", "MatMulInteger", "QLinearMatMul", "TreeEnsemble"
 """Those of other kernels."""
 
 
-UNIT_KERNELS = (*TILE_PRODUCTS, BYTE_TILES, *TILE_CONVOLUTIONS, BYTE_TILE_CONV)
-"""Kernels of a matrix unit, which no machine that tests run code for has: those of their families run by emulated instructions."""
+UNIT_KERNELS = (
+    *TILE_PRODUCTS,
+    BYTE_TILES,
+    *TILE_CONVOLUTIONS,
+    BYTE_TILE_CONV,
+    OUTER_BYTES,
+    OUTER_FLOATS,
+    OUTER_CONVOLUTION,
+)
+"""Kernels of a matrix unit, and of outer products, which no machine that tests run code for has: those of their families run by
+emulated instructions."""
 
 
 def groups_of(graph: Graph, precision: str = "float32") -> Partition:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusewise.codegen.families.attention.linear import LINEAR_ATTENTION
 from fusewise.codegen.families.attention.packed import ATTENTION
-from fusewise.codegen.families.convolution.direct import DIRECT, DIRECT_PAIRS
+from fusewise.codegen.families.convolution.direct import DIRECT, DIRECT_PAIRS, OUTER_CONVOLUTION
 from fusewise.codegen.families.convolution.integer import INTEGER_CONV, QUAD_CONV
 from fusewise.codegen.families.convolution.scaled import SCALED
 from fusewise.codegen.families.convolution.tiled import BYTE_TILE_CONV, TILE_CONVOLUTIONS
@@ -26,6 +26,7 @@ from fusewise.codegen.families.product.dequantized import DEQUANTIZED
 from fusewise.codegen.families.product.integer import BYTE_PRODUCT, INTEGER_PRODUCT
 from fusewise.codegen.families.product.matrix import PRODUCT
 from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
+from fusewise.codegen.families.product.outer import OUTER_BYTES, OUTER_FLOATS
 from fusewise.codegen.families.product.pairs import PAIRS
 from fusewise.codegen.families.recurrent.kernel import RECURRENT
 from fusewise.codegen.families.sampled.kernel import SAMPLED
@@ -44,6 +45,7 @@ CONV: tuple[Kernel[Any, Any], ...] = (
     *TILE_CONVOLUTIONS,
     WINOGRAD,
     DEPTHWISE,
+    OUTER_CONVOLUTION,
     DIRECT_PAIRS,
     SCALED,
     STRASSEN_CONV,
@@ -51,11 +53,11 @@ CONV: tuple[Kernel[Any, Any], ...] = (
 )
 CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, BYTE_TILE_CONV, QUAD_CONV, INTEGER_CONV)
 
-PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, PAIRS, STRASSEN, PRODUCT, DEQUANTIZED)
+PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, OUTER_FLOATS, PAIRS, STRASSEN, PRODUCT, DEQUANTIZED)
 """None accepts other types than floats, or operands computed otherwise than from quantised weights: those tasks run from the
 operator's definition."""
 
-MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_TILES, BYTE_PRODUCT, INTEGER_PRODUCT)
+MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_TILES, OUTER_BYTES, BYTE_PRODUCT, INTEGER_PRODUCT)
 
 KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
     {

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from tests.codegen.instructions.test_outer_products import machines
 from tests.codegen.ways import refusal, ways
 from tests.machines import compiled
 
@@ -19,7 +20,8 @@ from fusewise.codegen.assemble import generate
 from fusewise.codegen.candidates import MATMUL_INTEGER
 from fusewise.codegen.families.product.byte_tiles import byte_tile_product
 from fusewise.codegen.families.product.integer import LEAST_ROWS
-from fusewise.codegen.instructions.table import AMX_INT8, for_bytes
+from fusewise.codegen.families.product.outer import outer_bytes
+from fusewise.codegen.instructions.table import AMX_INT8, MMLA, for_bytes
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
@@ -150,7 +152,11 @@ TILES = replace(byte_tile_product("tiles", AMX_INT8), declines=lambda m, task, t
 """By the unit of another machine, which is emulated, whatever it costs."""
 
 
-@pytest.mark.parametrize("kernel", [*MATMUL_INTEGER[1:], TILES], ids=lambda kernel: kernel.name)
+OUTER = outer_bytes("outer", MMLA)
+"""By instructions of AArch64, likewise."""
+
+
+@pytest.mark.parametrize("kernel", [*MATMUL_INTEGER[2:], TILES, OUTER], ids=lambda kernel: kernel.name)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], data: st.DataObject) -> None:
@@ -162,9 +168,10 @@ def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], da
     lead = draw(st.sampled_from(((), (2,), (3, 2))))
     stacks = kernel.name != "byte-product" and draw(st.booleans())
     a = numbers(draw, draw(_KIND), (*lead, rows, depth))
-    b = numbers(draw, draw(_KIND) if kernel is TILES else np.int8, (*(lead if stacks else ()), depth, columns))
+    signs = _KIND if kernel is TILES or (kernel is OUTER and a.dtype == np.uint8) else st.just(np.int8)
+    b = numbers(draw, draw(signs), (*(lead if stacks else ()), depth, columns))
     a_zero = numbers(draw, a.dtype.type, ())
-    constant = kernel.name == "byte-product" or draw(st.booleans())
+    constant = kernel is OUTER or kernel.name == "byte-product" or draw(st.booleans())
     arrays = {"a": a, "b": b, "az": a_zero}
     around = np.zeros((), np.int64)
     if kernel is TILES and draw(st.booleans()):  # a zero point that is taken from constants before, or not
@@ -176,12 +183,14 @@ def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], da
     if refusal(kernel, task, target) is not None:
         assert kernel.name == "byte-product" and for_bytes(target) is None
         return
-    for one in ways(kernel, task, target, 3):
+    machine = machines()[-1] if kernel is OUTER else target
+    for one in ways(kernel, task, machine, 3):
         buffers = {**arrays, "r": added.copy(), "y": np.full(added.shape, -1, np.int32)}
         for argument in one.arguments:
             if argument.packing is not None:
                 buffers[argument.name] = argument.packing.pack(buffers[argument.name])
-        run_kernel(kernel, task, buffers, workers=draw(st.integers(1, 3)), schedule=one.schedule, machine=target)
+        workers = draw(st.integers(1, 3))
+        run_kernel(kernel, task, buffers, workers=workers, schedule=one.schedule, machine=machine)
         np.testing.assert_array_equal(buffers["y"], defined(a, b, a_zero, around) + added)
 
 

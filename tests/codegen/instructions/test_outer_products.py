@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codegen.families import test_product
+from tests.codegen.families import test_convolution, test_product
 from tests.codegen.ways import machine_code, text_of, ways
 
+from fusewise.codegen.assemble import generate
+from fusewise.codegen.families.convolution.direct import direct_by
 from fusewise.codegen.families.product.matrix import product_by
+from fusewise.codegen.families.product.outer import outer_floats
 from fusewise.codegen.instructions.table import BFMMLA, MMLA
+from fusewise.codegen.legalize import legalized
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.instruction import Instruction
@@ -26,9 +30,12 @@ from fusewise.codegen.nest.tree import vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import TARGETS, Target
-from fusewise.ir.dtypes import BFLOAT16
+from fusewise.fusion.plan import partition
+from fusewise.ir.dtypes import BFLOAT16, INT8, UINT8, DType
+from fusewise.ops.build import GraphBuilder
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_assembly
+from fusewise.trace import Trace
 
 NEON = next(target for target in TARGETS if target.name == "neon")
 CAPABLE = replace(NEON, features="+bf16,+i8mm")
@@ -205,12 +212,46 @@ def test_the_machine_gets_its_instruction(row: Instruction) -> None:
     assert "mmla" not in compile_assembly(llvm_text(program(row, NEON), NEON), NEON)
 
 
-@pytest.mark.parametrize("rows, depth, columns", [(2, 4, 1), (7, 36, 19)])
-def test_products_by_it(run_kernel: Any, target: Target, rows: int, depth: int, columns: int) -> None:
+@pytest.mark.parametrize("rows, depth, columns", [(2, 4, 1), (7, 36, 19), (5, 7, 3)])
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "changing"])
+def test_products_by_it(run_kernel: Any, rows: int, depth: int, columns: int, constant: bool) -> None:
     arrays = [test_product.numbers(k, shape, BFLOAT16) for k, shape in enumerate(((rows, depth), (depth, columns)))]
     expected = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64)
-    kernels = (product_by("outer-product", BFMMLA),)
-    test_product.check(run_kernel, kernels, target, "MatMul", arrays, expected, {}, dtype=BFLOAT16, tolerance=1.6e-2)
+    given: dict[str, Any] = {"dtype": BFLOAT16, "tolerance": 1.6e-2, "constant": constant}
+    kernel = replace(outer_floats("outer-product", BFMMLA), declines=lambda m, task, target: None)
+    for machine in machines():
+        test_product.check(run_kernel, (kernel,), machine, "MatMul", arrays, expected, {}, **given)
+
+
+@pytest.mark.parametrize("groups, inputs, outputs, stride", [(1, 8, 5, 1), (2, 8, 16, 2), (1, 3, 4, 1)])
+def test_convolutions_by_it(run_kernel: Any, groups: int, inputs: int, outputs: int, stride: int) -> None:
+    attributes = {"strides": (stride,) * 2, "dilations": (1, 1), "pads": (1, 0, 2, 1), "group": groups}
+    kernel, reference = direct_by("outer-convolution", BFMMLA), test_convolution.correlate(attributes)
+    shapes = (2, groups * inputs, 5, 9), (groups * outputs, inputs, 3, 2)
+    given: dict[str, Any] = {"dtype": BFLOAT16, "tolerance": 1.6e-2}
+    for machine in machines():
+        if groups * inputs % 4 == 0 or machine != host_target():
+            test_convolution.check(run_kernel, (kernel,), machine, "Conv", *shapes, attributes, reference, **given)
+
+
+@pytest.mark.parametrize(
+    "op, left, right, kernel, words",
+    [
+        ("MatMul", BFLOAT16, BFLOAT16, "bfloat16-outer-product", "bfmmla"),
+        ("MatMulInteger", INT8, INT8, "byte-outer-product", "smmla"),
+        ("MatMulInteger", UINT8, INT8, "byte-outer-product", "usmmla"),
+        ("Conv", BFLOAT16, BFLOAT16, "bfloat16-outer-convolution", "bfmmla"),
+    ],
+)
+def test_kernels_of_a_machine_that_has_them(op: str, left: DType, right: DType, kernel: str, words: str) -> None:
+    b, trace = GraphBuilder("outer"), Trace()
+    weights = np.ones((32, 32, 3, 3) if op == "Conv" else (64, 48))
+    x = b.input("x", (1, 32, 10, 10) if op == "Conv" else (20, 64), left)
+    graph = b.finish(b.op(op, x, b.constant(weights.astype(right.numpy))))
+    program = generate(partition(legalized(graph, CAPABLE, trace), trace), CAPABLE, trace)
+    assert kernel in {event.what for event in trace if event.kind == "kernel" and event.applied}
+    text = "".join(compile_assembly(one.build(), CAPABLE) for one in program.kernels)
+    assert f"\t{words}\t" in text and "Spill" not in text
 
 
 def test_a_product_is_made_of_it() -> None:

@@ -35,7 +35,7 @@ from fusewise.codegen.families.convolution.plan import (
 from fusewise.codegen.families.convolution.shape import convolution_of, nowhere
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
 from fusewise.codegen.families.product.tiles import too_few_rows
-from fusewise.codegen.instructions.table import DPBF16
+from fusewise.codegen.instructions.table import BFMMLA, DPBF16
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, written
@@ -48,7 +48,7 @@ from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import cast
 
-__all__ = ["DIRECT", "DIRECT_PAIRS", "arguments_by", "direct_by", "lanes_of_weights", "write_by"]
+__all__ = ["DIRECT", "DIRECT_PAIRS", "OUTER_CONVOLUTION", "arguments_by", "direct_by", "lanes_of_weights", "write_by"]
 
 
 def _direct(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
@@ -159,5 +159,15 @@ def _by(of: OfTerms, instruction: Instruction, task: Task, instructions: Instruc
         return directs
     return too_few_rows(instruction, directs[0].product.height) or directs
 
+
+def _where_it_is(instruction: Instruction, task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
+    """The convolution on machines that have the instruction."""
+    if not instruction.is_native(instructions):
+        return RefusalReason(f"the machine has no {instruction!r}")
+    return of_terms(instruction, task, instructions)
+
+
+OUTER_CONVOLUTION = direct_by("bfloat16-outer-convolution", BFMMLA, _where_it_is)
+"""By an instruction that takes two rows at a time."""
 
 DIRECT_PAIRS = direct_by("bfloat16-convolution", DPBF16)

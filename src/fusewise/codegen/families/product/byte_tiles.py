@@ -50,7 +50,16 @@ from fusewise.lower.program import Packing
 from fusewise.lower.task import Anchor, RefusalReason, Task
 from fusewise.ops.expr import Expr, cast, index
 
-__all__ = ["BYTE_TILES", "Understand", "as_bytes", "byte_tile_product", "instruction_for", "with_sums"]
+__all__ = [
+    "BYTE_TILES",
+    "Understand",
+    "around_zero",
+    "as_bytes",
+    "byte_tile_product",
+    "instruction_for",
+    "packing_with_sums",
+    "with_sums",
+]
 
 
 def _understood(rows: Sequence[Instruction], task: Task, _: InstructionSet) -> MatrixProduct | RefusalReason:
@@ -126,10 +135,10 @@ def with_sums(m: MatrixProduct, tile: Tile, panels: np.ndarray, *notes: np.ndarr
     """Panels, and behind them what is noted of columns [..., columns]: of a vector of them at least."""
     width = noted_width(m.product, tile)
     padded = (np.pad(note, ((0, 0),) * (note.ndim - 1) + ((0, width - note.shape[-1]),)) for note in notes)
-    return np.concatenate([panels.reshape(-1), *(note.astype(np.int32).reshape(-1) for note in padded)])
+    return np.concatenate([panels.reshape(-1).view(np.int32), *(note.astype(np.int32).reshape(-1) for note in padded)])
 
 
-def _packing(m: MatrixProduct, tile: Tile) -> Packing:
+def packing_with_sums(m: MatrixProduct, tile: Tile) -> Packing:
     """Panels of whole steps of the instruction, then the sums of columns, and what they have beside bytes."""
     depth = m.product.depth
 
@@ -152,7 +161,7 @@ def around_zero(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, par
     repeats = 1 if is_copied else product.repeats
     panels = repeats * product.groups * -(-product.columns // tile.width)
     notes = o.scratch() if is_copied else o.pointers[m.right.operand.name]
-    sums = f.at(notes, panels * product.depth * tile.width, "i32")
+    sums = f.at(notes, panels * product.depth * tile.width, tile.instruction.panel_element)
     extents = [extent for _, extent in product.outer]
 
     def noted(outer: Sequence[Int], columns: Sequence[Int], beside: bool) -> list[Value]:
@@ -179,7 +188,7 @@ Understand = Callable[[Sequence[Instruction], Task, InstructionSet], MatrixProdu
 
 
 def byte_tile_product(
-    name: str, rows: Sequence[Instruction], understand: Understand = _understood, pack: Pack = _packing
+    name: str, rows: Sequence[Instruction], understand: Understand = _understood, pack: Pack = packing_with_sums
 ) -> Kernel[MatrixProduct, MatrixSchedule]:
     """Products by the one of several instructions that is for the signs of the operands, of what `understand` makes of a task."""
     arguments = partial(arguments_by, pack)

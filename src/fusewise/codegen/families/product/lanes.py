@@ -129,7 +129,8 @@ class LaneCopy:
         def panel(p: Value, _: Sequence[Value]) -> None:
             for v in range(tile.vectors):
                 column = column_at(product, tile, p, v, f)
-                start = f.at(to, f.add(f.mul(p, product.depth * tile.width), v * tile.lanes), tile.element)
+                at = f.add(f.mul(p, product.depth * tile.width), v * tile.lanes)
+                start = f.at(to, at, tile.instruction.panel_element)
                 step = partial(self._step, tile, outer, column, start)
                 _steps(f, step, full, product.instruction.terms)
                 if rest:
@@ -142,15 +143,16 @@ class LaneCopy:
         f, product, element = self.elements.function, self.product, self.of.right
         assert element is not None, "a right operand that is copied has an element"
         count = None if product.columns >= tile.lanes else f.i64(product.columns)
-        joined = f.constant(0, vector("i32", tile.lanes))
+        whole = f"i{product.instruction.lane.bits}"
+        joined = f.constant(0, vector(whole, tile.lanes))
         for term in range(present):
             k = f.add(f.mul(number, product.instruction.terms), term)
             at = self._outer(outer) | {product.column: column, STEP: k}
             value = f.convert(
-                "zext", self.elements.at(at, product.column, tile.lanes, count=count).value(element), "i32"
+                "zext", self.elements.at(at, product.column, tile.lanes, count=count).value(element), whole
             )
-            joined = f.binary("or", joined, f.binary("shl", value, splat(f, term * element.dtype.bits, value, "i32")))
-        f.store(joined, f.at(start, f.mul(number, tile.width), tile.element))
+            joined = f.binary("or", joined, f.binary("shl", value, splat(f, term * element.dtype.bits, value, whole)))
+        f.store(joined, f.at(start, f.mul(number, tile.width), tile.instruction.panel_element))
 
     def _outer(self, outer: Sequence[Int]) -> dict[str, Int]:
         return {name: index for (name, _), index in zip(self.product.outer, outer, strict=True)}

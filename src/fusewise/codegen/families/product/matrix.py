@@ -163,7 +163,7 @@ def _repacked_bytes(m: MatrixProduct, tile: Tile) -> int:
     noted = whole_lines(NOTE_BYTES) if is_in_parts(tile.instruction) else 0
     if m.computed is not None and m.computed.summed:
         noted = whole_lines(2 * noted_width(m.product, tile) * tile.instruction.sum.itemsize)
-    return repacked_elements(m.product, tile) * tile.instruction.sum.itemsize + noted
+    return repacked_elements(m.product, tile) * tile.instruction.panel_bytes + noted
 
 
 def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:

@@ -21,7 +21,7 @@ from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import index
 
-__all__ = ["PAIRS"]
+__all__ = ["PAIRS", "copied_terms", "too_few_to_copy"]
 
 LEAST_ROWS = 8
 """Rows for each worker from which on a right operand is copied, by all of them: chosen."""
@@ -32,6 +32,13 @@ def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -
     found = of_terms(instruction, task, instructions)
     if not isinstance(found, RefusalReason) or not instruction.is_native(instructions):
         return found
+    return copied_terms(found, instruction, task, instructions)
+
+
+def copied_terms(
+    found: RefusalReason, instruction: Instruction, task: Task, instructions: InstructionSet
+) -> MatrixProduct | RefusalReason:
+    """The product of operands that are copied, as they do not lie in lanes for the reason that was `found`, or that."""
     m, anchor = understand(task, instructions), task.anchor
     if isinstance(m, RefusalReason) or anchor is None or anchor.op != "MatMul" or not task.is_fixed:
         return found
@@ -50,11 +57,12 @@ def _pairs(instruction: Instruction, task: Task, instructions: InstructionSet) -
     return copied(task, anchor, right, instruction, ComputedOperands(factors[0], factors[1], depth))
 
 
-def _declines(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
+def too_few_to_copy(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
+    """Are there fewer rows than pay for copies of a right operand?"""
     rows = m.product.height * math.prod(extent for _, extent in m.product.outer)
     if m.computed is None or m.right.operand.constant or rows >= LEAST_ROWS * target.workers:
         return None
     return RefusalReason("too few rows for every worker to copy the right operand", str(rows))
 
 
-PAIRS = replace(product_by("bfloat16-product", DPBF16, _pairs), declines=_declines)
+PAIRS = replace(product_by("bfloat16-product", DPBF16, _pairs), declines=too_few_to_copy)
