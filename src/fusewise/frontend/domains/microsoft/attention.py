@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fusewise.frontend.domains.microsoft.integer_products import scaled_product
 from fusewise.frontend.domains.microsoft.scores import (
     Attending,
     as_long,
@@ -120,18 +121,9 @@ def _attention(g: DomainWriter, call: DomainCall) -> Written:
 def _quantized(g: DomainWriter, call: DomainCall) -> Written:
     if call.attribute("do_rotary"):
         raise call.unsupported("do_rotary is not supported")
-    x = g.DequantizeLinear(call["input"], _scalar(g, call["input_scale"]), _scalar(g, call.get("input_zero_point")))
-    by_column = call["weight_scale"].rank == 1 and call["weight_scale"].dims[0] != 1
-    one = (lambda value: value) if by_column else (lambda value: _scalar(g, value))
-    zero = one(call.get("weight_zero_point"))
-    if by_column and zero is not None and (zero.rank == 0 or zero.dims[0] == 1):
-        zero = g.Expand(zero, g.sizes(call["weight_scale"]))
-    weights = g.DequantizeLinear(call["weight"], one(call["weight_scale"]), zero, axis=1)
-    return _of_joined(g, call, g.MatMul(x, weights) + call["bias"])
-
-
-def _scalar(g: DomainWriter, x: DomainValue | None) -> DomainValue | None:
-    return x if x is None or x.rank == 0 else g.Reshape(x, g.constant(_NO_DIMS))
+    x = call["input"], call["input_scale"], call.get("input_zero_point")
+    weights = call["weight"], call["weight_scale"], call.get("weight_zero_point")
+    return _of_joined(g, call, scaled_product(g, x, weights, call["bias"]))
 
 
 def _of_joined(

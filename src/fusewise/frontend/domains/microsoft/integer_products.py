@@ -14,7 +14,7 @@ from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ir.dtypes import FLOAT32, INT32, dtype_named
 from fusewise.ops.validity.rules import flag
 
-__all__ = ["INTEGER_PRODUCTS"]
+__all__ = ["INTEGER_PRODUCTS", "scaled_product"]
 
 _UINT32 = dtype_named("uint32")
 
@@ -32,20 +32,26 @@ def _quotient(g: DomainWriter, scale: DomainValue, by: DomainValue) -> DomainVal
     return scale / by if known is None or divisor is None else g.constant(np.asarray(known / divisor))
 
 
-def _scaled(g: DomainWriter, call: DomainCall, total: DomainValue, factor: DomainValue) -> DomainValue:
-    """The sums of integers by a scale, and a bias added."""
-    return g.total(g.cast(total, factor.dtype) * factor, call.get("bias"))
+Quantized = tuple[DomainValue, DomainValue, DomainValue | None]
+"""Integers, their scale and their zero point."""
+
+
+def scaled_product(g: DomainWriter, left: Quantized, right: Quantized, bias: DomainValue | None) -> DomainValue:
+    """The product of two matrices as sums of integers by a scale, in its type, and a bias added. The left one has one scale."""
+    total = g.MatMulInteger(left[0], right[0], scalar_or_none(g, left[2]), right[2])
+    factor = _product(g, scalar(g, left[1]), right[1])
+    return g.total(g.cast(total, factor.dtype) * factor, bias)
 
 
 def _integers_to_floats(g: DomainWriter, call: DomainCall) -> DomainValue:
-    total = g.MatMulInteger(call["A"], call["B"], scalar_or_none(g, call.get("a_zero_point")), call.get("b_zero_point"))
-    return _scaled(g, call, total, _product(g, scalar(g, call["a_scale"]), call["b_scale"]))
+    left, right = ((call[n], call[f"{n.lower()}_scale"], call.get(f"{n.lower()}_zero_point")) for n in "AB")
+    return scaled_product(g, left, right, call.get("bias"))
 
 
 def _dynamic_product(g: DomainWriter, call: DomainCall) -> DomainValue:
-    left, scale, zero = g.several("DynamicQuantizeLinear", 3, call["A"])
-    total = g.MatMulInteger(left, call["B"], zero, call.get("b_zero_point"))
-    return _scaled(g, call, total, _product(g, scale, call["b_scale"]))
+    x, scale, zero = g.several("DynamicQuantizeLinear", 3, call["A"])
+    right = call["B"], call["b_scale"], call.get("b_zero_point")
+    return scaled_product(g, (x, scale, zero), right, call.get("bias"))
 
 
 def _gemm(g: DomainWriter, call: DomainCall) -> DomainValue:
