@@ -55,7 +55,7 @@ class Crew:
     def forget(self) -> None:
         """What is run from here on takes another time."""
         self.size = self._fewer = self._all
-        self._is_short = True if self._all == 1 else None
+        self.is_short = True if self._all == 1 else None
         self._is_cold = True
         self._untried: list[int] = []
         self._least_ns = 0
@@ -68,12 +68,12 @@ class Crew:
     @property
     def for_rounds(self) -> int | None:
         """Workers for rounds; None where some are to be timed first."""
-        return self.size if self._is_short is False else 1 if self._is_short else None
+        return self.size if self.is_short is False else 1 if self.is_short else None
 
     def took_alone(self, ns: float) -> None:
         """One worker has made rounds, each call in so many nanoseconds; the first time it finds nothing in its caches."""
         if ns < _SHORT_NS or not self._is_cold:
-            self._is_short = ns < _SHORT_NS
+            self.is_short = ns < _SHORT_NS
         self._is_cold = False
 
     def took(self, begin_ns: int, end_ns: int) -> None:
@@ -89,7 +89,8 @@ class Crew:
 
     def _measured(self, taken_ns: int, now_ns: int) -> None:
         """One worker made it."""
-        if taken_ns >= _SHORT_NS * self._calls:
+        self.is_short = taken_ns < _SHORT_NS * self._calls
+        if not self.is_short:
             self._go(self._with_all, self._all)
 
     def _with_all(self, taken_ns: int, now_ns: int) -> None:

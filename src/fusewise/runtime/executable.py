@@ -433,7 +433,7 @@ class Executable:
     def _launch(self, part: Stretch, program: Program, timings: list[StepTiming] | None) -> None:
         workers = self.figures.workers
         if timings is None:
-            if workers == 1:
+            if workers == 1 or part.crew.is_short:
                 shared_pool().run(part.table, 1)
                 return
             begin = time.monotonic_ns()

@@ -28,6 +28,8 @@ CASES: tuple[tuple[str, np.ndarray, dict[str, Any]], ...] = (
     ("LabelEncoder", _WORDS, {"keys_strings": ["a", "b"], "values_strings": ["x", "y"], "default_string": "z"}),
     ("LabelEncoder", _NUMBERS, {"keys_int64s": [5, 8], "values_strings": ["x", "y"]}),
     ("LabelEncoder", _NUMBERS, {"keys_int64s": [5, 2**62], "values_int64s": [1, 2], "default_int64": 4}),
+    ("OneHotEncoder", _WORDS, {"cats_strings": ["a", "c"]}),
+    ("OneHotEncoder", _NUMBERS, {"cats_int64s": [8, 5, 2**62]}),
 )
 
 

@@ -62,7 +62,25 @@ def _category_mapper(node: Node) -> Callable[..., Any]:
     return run
 
 
+def _one_hot(node: Node) -> Callable[..., Any]:
+    words, numbers = list(node.attribute("cats_strings") or ()), list(node.attribute("cats_int64s") or ())
+    rows = np.eye(len(words or numbers), dtype=np.float32)
+    if node.attribute("zeros", 1):
+        rows = np.concatenate((rows, np.zeros_like(rows[:1])))
+    places = made_once(lambda: {word: place for place, word in reversed(list(enumerate(words or numbers)))})
+
+    def run(data: Any) -> Any:
+        """A category that there is not has the row behind all others; an index beyond them is the evaluator's."""
+        if bool(words) is bool(numbers) or (data.dtype == object) is not bool(words):
+            raise Other
+        whole = data if words else data.astype(np.int64)
+        return rows.take(_looked_up(whole, places(), len(words or numbers), np.int64), axis=0)
+
+    return run
+
+
 ENCODERS: tuple[Plain, ...] = (
     Plain("CategoryMapper", 1, _category_mapper, numbers=False, domain=_DOMAIN),
     Plain("LabelEncoder", 2, _label_encoder, numbers=False, domain=_DOMAIN),
+    Plain("OneHotEncoder", 1, _one_hot, numbers=False, domain=_DOMAIN),
 )
