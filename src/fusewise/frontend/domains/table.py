@@ -24,6 +24,7 @@ from fusewise.frontend.domains.microsoft.quantized import QUANTIZED
 from fusewise.frontend.domains.microsoft.quantized_experts import QUANTIZED_EXPERTS
 from fusewise.frontend.domains.microsoft.quantized_layers import QUANTIZED_LAYERS
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
+from fusewise.frontend.domains.microsoft.states import STATES
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
 from fusewise.frontend.domains.row import DomainCall, DomainRow
 from fusewise.frontend.domains.writer import DomainWriter, WriterSite
@@ -52,6 +53,7 @@ ROWS: tuple[DomainRow, ...] = (
     *QUANTIZED_EXPERTS,
     *QUANTIZED_LAYERS,
     *ROTARY,
+    *STATES,
     *WINDOWS,
 )
 
