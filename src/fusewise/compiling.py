@@ -51,7 +51,7 @@ def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], N
         graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
     else:
         graph = run(bound, passes_for(host_target(), options.passes), trace, exact=options.exact)
-    graph = for_native(graph, options.precision, trace, exact=options.exact)
+    graph = for_native(graph, options.precision, trace, exact=options.exact, target=host_target())
     workers = worker_count(options.threads)
     return graph, Making(workers, fusion, options.exact, options.strict, disable, options.sanitize)
 

@@ -13,6 +13,7 @@ from benchmarks.operators.table import ROWS
 
 from fusewise import api
 from fusewise.codegen.candidates import candidates
+from fusewise.codegen.families.attention.tiles import TILE_ATTENTION
 from fusewise.codegen.families.convolution.direct import OUTER_CONVOLUTION
 from fusewise.codegen.families.convolution.tiled import BYTE_TILE_CONV, TILE_CONVOLUTIONS
 from fusewise.codegen.families.product.byte_tiles import BYTE_TILES
@@ -66,12 +67,13 @@ UNIT_KERNELS = (
     BYTE_TILES,
     *TILE_CONVOLUTIONS,
     BYTE_TILE_CONV,
+    *TILE_ATTENTION,
     OUTER_BYTES,
     OUTER_FLOATS,
     OUTER_CONVOLUTION,
 )
-"""Kernels of a matrix unit, and of outer products, which no machine that tests run code for has: those of their families run by
-emulated instructions."""
+"""Kernels of a matrix unit, of pairs in attention, and of outer products, which no machine that tests run code for has: those of
+their families run by emulated instructions."""
 
 
 def groups_of(graph: Graph, precision: str = "float32") -> Partition:

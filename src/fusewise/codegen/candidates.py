@@ -8,6 +8,7 @@ from typing import Any
 
 from fusewise.codegen.families.attention.linear import LINEAR_ATTENTION
 from fusewise.codegen.families.attention.packed import ATTENTION
+from fusewise.codegen.families.attention.tiles import TILE_ATTENTION
 from fusewise.codegen.families.convolution.direct import DIRECT, DIRECT_PAIRS, OUTER_CONVOLUTION
 from fusewise.codegen.families.convolution.integer import INTEGER_CONV, QUAD_CONV
 from fusewise.codegen.families.convolution.scaled import SCALED
@@ -61,7 +62,7 @@ MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_TILES, OUTER_BYTES, BYTE_PR
 
 KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
     {
-        "attention": ATTENTION,
+        "attention": (*TILE_ATTENTION, *ATTENTION),
         "average_pool": (POOL,),
         "conv": CONV,
         "conv_integer": CONV_INTEGER,

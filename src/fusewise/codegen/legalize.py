@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fusewise.codegen.instructions.table import VPDPBUSD
+from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, DPBF16, VPDPBUSD
 from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import Target
 from fusewise.errors import UsageError
@@ -17,6 +17,7 @@ from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.passes.compute_wider import halves_in_float32
+from fusewise.passes.narrow_attention import attention_of
 from fusewise.passes.pipeline import CLEAN, DEFINED, PRECISIONS, Pass, run
 from fusewise.passes.pool_by_rows import pooled_by_rows
 from fusewise.passes.quantized_to_integer import quantized_to_integer, to_integer_unless
@@ -42,11 +43,15 @@ def legalized(
     exact: bool = False,
 ) -> Graph:
     """A graph after `passes`, the usual ones for True, as native code for `target` likes it. Raises what `for_native` raises."""
-    return for_native(run(graph, passes_for(target, passes), trace, exact=exact), precision, trace, exact=exact)
+    clean = run(graph, passes_for(target, passes), trace, exact=exact)
+    return for_native(clean, precision, trace, exact=exact, target=target)
 
 
-def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) -> Graph:
-    """A clean graph as native code likes it, with convolutions and products in `precision`, one of `PRECISIONS`.
+def for_native(
+    graph: Graph, precision: str, trace: Trace, *, exact: bool = False, target: Target | None = None
+) -> Graph:
+    """A clean graph as native code for `target` likes it, with convolutions and products in `precision`, one of `PRECISIONS`. None
+    is no machine in particular.
 
     Raises `UsageError` for another, and for one that changes answers under `exact`.
     """
@@ -55,7 +60,9 @@ def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = Fals
     if exact and PRECISIONS[precision]:
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
     chosen = DEFINED if exact else (*DEFINED, *PRECISIONS[precision], pool_by_rows)
-    return run(graph, chosen, trace)
+    graph = run(graph, chosen, trace)
+    multiplied = [row.left for row in (AMX_BF16, AMX_FP16, DPBF16) if target is not None and row.is_native(target)]
+    return graph if exact or not multiplied else run(graph, (attention_of(multiplied, AMX_BF16.rows),), trace)
 
 
 def passes_for(target: Target | None, passes: bool | Sequence[Pass] = True) -> tuple[Pass, ...]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from fusewise.ir.deciding import known_equal, known_one
-from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32
 from fusewise.ir.size import greatest
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every, per_operand
@@ -24,6 +24,7 @@ Index = tuple[Expr, ...]
 _MANY = Mapping.MANY_TO_MANY
 _LOWEST = -3.4028234663852886e38  # the lowest finite float32
 _NEVER = const(-math.inf, FLOAT32)
+_FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 
 ATTENTION_EXTRAS = (
     ("softmax_precision", 1),
@@ -95,7 +96,7 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
         if call.has(3):
             whole = (dims(call)[0], heads, dims(call)[-2], keys)
             place = spread((at[0], head, query, key), dims(call, 3), whole)
-            given = call.at(3, *place)
+            given = value(call, 3, *place)
             result = select(given, result, _NEVER) if call.input(3).dtype == BOOL else result + given
         return select(compare("le", key, query), result, _NEVER) if call.attribute("is_causal", 0) else result
 
@@ -129,12 +130,13 @@ def _check_attention(call: Call, output: int) -> None:
     for name, off in ATTENTION_EXTRAS:
         if call.attribute(name, off) != off:
             raise NotDefined(f"Attention with {name}")
-    if any(call.input(i).dtype != FLOAT32 for i in range(3)):
-        raise NotDefined("Attention on another type than float32")
+    dtype = call.input(0).dtype
+    if dtype not in _FLOATS or any(call.input(i).dtype != dtype for i in range(3)):
+        raise NotDefined("Attention on float64, or on different types")
     if call.has(3):
         heads, _ = _head_counts(call)
         whole = (dims(call)[0], heads, dims(call)[-2], dims(call, 1)[-2])
-        if call.input(3).dtype not in (FLOAT32, BOOL):
+        if call.input(3).dtype not in (*_FLOATS, BOOL):
             raise NotDefined("Attention with a mask of another type")
         if not all(known_one(n) or known_equal(n, m) for n, m in zip(dims(call, 3)[::-1], whole[::-1], strict=False)):
             raise NotDefined("Attention with a mask for a part of the keys")

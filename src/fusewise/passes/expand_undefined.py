@@ -6,6 +6,7 @@ others that ONNX defines by a function become that function.
 
 from __future__ import annotations
 
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.definition import definition, is_opaque
@@ -26,6 +27,8 @@ def expand_undefined(graph: Graph, trace: Trace) -> Graph:
     """Nodes without a definition become nodes that have one.
 
     y, k, v = Attention(q, k1, v1, m, k0, v0)   ->   k = Concat(k0, k1); v = Concat(v0, v1); y = Attention(q, k, v, m)
+
+    Attention of short floats becomes one of float32 between casts, which `narrow_attention` takes back where it pays.
 
     Refused: nodes that have a definition, or a kernel of their own; sizes that are not known.
     """
@@ -48,6 +51,8 @@ def _is_defined(edit: Edit, node: Node) -> bool:
     if spec.scalar is None and spec.define is None:
         return False
     call = call_of(edit, node)
+    if spec.name == "Attention" and call.input(0).dtype.bits < FLOAT32.bits:  # most machines compute it in float32
+        return False
     for k, kind in enumerate(call.outputs):
         if kind is None:
             continue

@@ -47,10 +47,11 @@ def attention(
     attributes: dict[str, Any],
     mask: tuple[tuple[int, ...], DType] | None = None,
     interleaved: bool = False,
+    dtype: DType = FLOAT32,
 ) -> Task:
-    """A task with Attention at its anchor: operands x0, x1, x2, the mask x3, result y."""
+    """A task with Attention at its anchor: operands x0, x1, x2 and the result y of a type, the mask x3."""
     strides = side_by_side if interleaved else dense
-    operands = [Operand(f"x{k}", FLOAT32, shape, strides(shape)) for k, shape in enumerate(shapes)]
+    operands = [Operand(f"x{k}", dtype, shape, strides(shape)) for k, shape in enumerate(shapes)]
     if mask is not None:
         operands.append(Operand("x3", mask[1], mask[0], dense(mask[0])))
     anchor = Anchor(
@@ -59,11 +60,11 @@ def attention(
         tuple(attributes.items()),
         tuple(TensorType(o.dtype, o.shape) for o in operands),
         tuple(load(o.name, o.dtype, tuple(index(f"p{k}") for k in range(len(o.shape)))) for o in operands),
-        TensorType(FLOAT32, out),
+        TensorType(dtype, out),
     )
     at = tuple(index(f"i{k}") for k in range(len(out)))
-    result = Operand("y", FLOAT32, out, strides(out))
-    return Task(out, (*operands, result), (Store("y", at, load(ACC, FLOAT32, at)),), anchor)
+    result = Operand("y", dtype, out, strides(out))
+    return Task(out, (*operands, result), (Store("y", at, load(ACC, dtype, at)),), anchor)
 
 
 def reference(

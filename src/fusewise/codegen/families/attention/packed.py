@@ -1,8 +1,8 @@
 """Scaled dot-product attention as one kernel: scores, mask, softmax and the sum over values, strip by strip.
 
-Takes a task whose anchor is ONNX's Attention on float32; gives LLVM IR. A worker packs the keys and values of a head into panels
-once, then takes strips of queries. A strip's scores are a few rows that stay in cache from the product that makes them to the one
-that uses them, so no tensor of queries times keys is ever in memory:
+Takes a task whose anchor is ONNX's Attention, which is computed in float32; gives LLVM IR. A worker packs the keys and values of a
+head into panels once, then takes strips of queries. A strip's scores are a few rows that stay in cache from the product that makes
+them to the one that uses them, so no tensor of queries times keys is ever in memory:
 
     for head:  pack keys, pack values
       for strip of queries:  scores = queries keys^T, scaled and masked;  their exponentials and sums;  exponentials values / sums
@@ -38,14 +38,15 @@ from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.deciding import hint
-from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.ir.size import least
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
-__all__ = ["ATTENTION", "attention_by"]
+__all__ = ["ATTENTION", "AttentionSchedule", "attention_by"]
 
 TRIM = 16
 """Keys are left out under a causal mask in runs of this many."""
@@ -64,9 +65,11 @@ class AttentionSchedule:
 
 
 def _understand(instruction: Instruction, task: Task, instructions: InstructionSet) -> AttentionShape | RefusalReason:
-    s = understand(task)
+    s = understand(task, (FLOAT32, FLOAT16, BFLOAT16))
     if isinstance(s, RefusalReason):
         return s
+    if s.dtype != FLOAT32 and (s.free_queries or s.free_keys):
+        return RefusalReason("how many queries or keys of short floats there are is not known")
     if instruction.lane != FLOAT32:
         return RefusalReason(f"{instruction.name} takes no float32 one by one")
     if s.free_queries or s.free_keys:
@@ -127,9 +130,9 @@ def _plan(s: AttentionShape, schedule: AttentionSchedule) -> _Plan:
         columns = -(-s.keys // schedule.scores.width) * schedule.scores.width
         depth = -(-s.keys // STEPS) * STEPS
     return _Plan(
-        Product((), rows, "column", columns, s.size),
+        Product((), rows, "column", columns, s.size, dtype=s.dtype),
         schedule.scores,
-        Product((), rows, "column", s.width, depth),
+        Product((), rows, "column", s.width, depth, dtype=s.dtype),
         schedule.context,
         schedule.strip,
         s.free_keys,
@@ -192,13 +195,13 @@ def _pack(e: _Emission, batch: Int, head: Int) -> None:
     """Keys and values of one head as panels."""
     f, s = e.f, e.shape
     shared = f.udiv(head, s.sharing)
-    key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
+    key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0), memory_type(s.dtype))
     along = s.key.element, s.key.row
     if s.free_keys:
         pack_keys(f, e.plan.score_tile, s.keys, s.size, key, along, e.keys)
     else:
         repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, along, e.keys)
-    value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
+    value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0), memory_type(s.dtype))
     along = s.value.row, s.value.element
     if s.free_keys:
         pack_values(f, e.plan.context_tile, e.plan.context, s.keys, value, along, e.values)
@@ -251,7 +254,7 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
     """scores[row, key] = scale * query . key, for the keys that are seen; masked, or where the number of keys is not known only in
     panels full of them."""
     f, s, plan, tile = e.f, e.shape, e.plan, e.plan.score_tile
-    zero = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
+    zero, stored = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors), memory_type(s.dtype)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         if s.free_keys:
@@ -264,9 +267,10 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
 
         def one(row: Int) -> None:
             query = f.add(first, row)
-            origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
-            rows = tuple(f.at(origin, r * s.query.row) for r in range(tile.rows))
-            sums = accumulate(f, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero)
+            origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query), stored)
+            rows = tuple(f.at(origin, r * s.query.row, stored) for r in range(tile.rows))
+            levels = (ReductionLoop(s.size, s.query.element),)
+            sums = accumulate(f, tile, Reduction(rows, strip, levels, s.dtype), zero)
 
             def keep(bend: bool) -> None:
                 for r in range(tile.rows):
@@ -340,4 +344,4 @@ def attention_by(name: str, instruction: Instruction) -> Kernel[AttentionShape, 
 PACKED = attention_by("attention", FUSED)
 
 ATTENTION: tuple[Kernel[AttentionShape, Any], ...] = (FEW_QUERIES, PACKED)
-"""Both ways to run attention; what the last refuses runs from the operator's definition."""
+"""Both ways to run attention in float32, without a matrix unit; what the last refuses runs from the operator's definition."""

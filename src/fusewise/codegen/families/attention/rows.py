@@ -18,7 +18,7 @@ from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.ir.size import Size, greatest
 from fusewise.records import record
 
-__all__ = ["ScoreRows", "bends", "exponentials", "mask_columns", "masked"]
+__all__ = ["ScoreRows", "bends", "end_row", "exponentials", "mask_columns", "masked"]
 
 TOGETHER = (4, 2, 1)
 """Rows at a time, if they divide a strip: one alone waits for each of its sums."""
@@ -51,11 +51,10 @@ def masked(o: OpenFunction, s: AttentionShape, at: tuple[Int, Int, Int, Int], sc
         score = f.fmul(bent, f.constant(s.softcap, score.type))
     if s.mask is not None:
         offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
-        dtype = BOOL if s.mask_is_bool else FLOAT32
-        start = f.at(o.pointers[s.mask.operand], offset, memory_type(dtype))
+        start = f.at(o.pointers[s.mask.operand], offset, memory_type(s.mask_dtype))
         count = lanes if s.free_keys else min(lanes, s.keys)
-        given = widened(f, o.instructions, start, s.mask.element, dtype, lanes, count)
-        if s.mask_is_bool:
+        given = widened(f, o.instructions, start, s.mask.element, s.mask_dtype, lanes, count)
+        if s.mask_dtype == BOOL:
             score = f.select(f.compare("icmp ne", given, f.constant(0, given.type)), score, never)
         else:
             score = f.fadd(score, given)
@@ -104,7 +103,7 @@ def exponentials(f: Function, instructions: InstructionSet, strip: ScoreRows, la
         rows = [f.at(strip.scores, f.mul(r, strip.pitch)) for r in numbers]
         if not known_equal(strip.keys % lanes, 0):
             for row in rows:
-                _end_row(f, row, lanes, strip.keys)
+                end_row(f, row, lanes, strip.keys)
 
         def largest(i: Value, peaks: Sequence[Value]) -> list[Value]:
             return [
@@ -142,7 +141,7 @@ def _inverse(f: Function, total: Value) -> Value:
     return f.select(f.compare("fcmp oeq", total, zero), zero, inverse)
 
 
-def _end_row(f: Function, row: Value, lanes: int, keys: int) -> None:
+def end_row(f: Function, row: Value, lanes: int, keys: int) -> None:
     """Fill the last vector of a row, which `keys` do not fill, with keys that take no part."""
     if lanes == 1:
         return

@@ -7,13 +7,13 @@ Heads, sizes and widths are numbers; batch, queries, keys and strides may be in 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.deciding import known_equal, known_one
-from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.ir.dtypes import BOOL, FLOAT32, DType
 from fusewise.ir.size import Size
 from fusewise.lower.task import Anchor, RefusalReason, Task
 from fusewise.ops.attention import ATTENTION_EXTRAS
@@ -46,8 +46,9 @@ class AttentionShape:
     """out[b, h, i] = softmax_j(scale * query[b, h, i] . key[b, g, j] + mask[b, h, i, j]) . value[b, g, j], g = h // sharing.
 
     With a `softcap` c, the scaled product is c tanh(product / c). `size` is the length of a query and a key, `width` of a value.
-    `mask_is_bool`: it says which keys take part. `flat`: the output is (batch, tokens, heads * width). `free_queries` and
-    `free_keys`: how many there are is not known, also where schedules are made for some number of them.
+    `dtype` is that of all three; a mask of booleans (`mask_dtype`) says which keys take part. `flat`: the output is (batch, tokens,
+    heads * width). `free_queries` and `free_keys`: how many there are is not known, also where schedules are made for some number
+    of them.
     """
 
     batch: int
@@ -63,8 +64,9 @@ class AttentionShape:
     query: Heads
     key: Heads
     value: Heads
+    dtype: DType
     mask: Heads | None
-    mask_is_bool: bool
+    mask_dtype: DType
     flat: bool
     free_queries: bool = False
     free_keys: bool = False
@@ -76,8 +78,8 @@ class AttentionShape:
         return {"i0": batch, "i1": head, "i2": query, "i3": element}, "i3"
 
 
-def understand(task: Task) -> AttentionShape | RefusalReason:
-    """The task as an attention this kernel computes, or why it is none."""
+def understand(task: Task, dtypes: Collection[DType] = (FLOAT32,)) -> AttentionShape | RefusalReason:
+    """The task as an attention of one of these types that kernels compute, or why it is none."""
     anchor = task.anchor
     if anchor is None or anchor.op != "Attention":
         return RefusalReason("no attention at the anchor")
@@ -91,9 +93,12 @@ def understand(task: Task) -> AttentionShape | RefusalReason:
         view = view_of(task, position)
         if isinstance(view, RefusalReason):
             return view
-        if view.operand.dtype != FLOAT32 or any(known_equal(0, extent) for extent in view.shape):
+        if view.operand.dtype not in dtypes or any(known_equal(0, extent) for extent in view.shape):
             return RefusalReason("element type has no attention kernel", view.operand.dtype.name)
         views.append(view)
+    dtype = views[0].operand.dtype
+    if any(view.operand.dtype != dtype for view in views):
+        return RefusalReason("queries, keys and values are of different types")
     heads = _head_counts(anchor, views)
     if any(isinstance(n, Size) for n in (*heads, *(view.shape[-1] for view in views))):
         return RefusalReason("how many heads or numbers in one there are is not known")
@@ -102,7 +107,7 @@ def understand(task: Task) -> AttentionShape | RefusalReason:
     key_rows, _ = _rows(views[1], heads[1])
     _, width = _rows(views[2], heads[1])
     whole = (views[0].shape[0], heads[0], query_rows, key_rows)
-    mask = _mask(task, anchor, whole)
+    mask = _mask(task, anchor, whole, dtype)
     if isinstance(mask, RefusalReason):
         return mask
     scale = anchor.attribute("scale")
@@ -120,8 +125,9 @@ def understand(task: Task) -> AttentionShape | RefusalReason:
         query=q,
         key=k,
         value=v,
+        dtype=dtype,
         mask=None if mask is None else mask[0],
-        mask_is_bool=mask is not None and mask[1],
+        mask_dtype=FLOAT32 if mask is None else mask[1],
         flat=len(views[0].shape) == 3,
         free_queries=isinstance(query_rows, Size),
         free_keys=isinstance(key_rows, Size),
@@ -152,17 +158,17 @@ def _covers(extent: int, whole: int) -> bool:
     return known_one(extent) or known_equal(extent, whole) or extent == whole
 
 
-def _mask(task: Task, anchor: Anchor, whole: Sequence[int]) -> tuple[Heads, bool] | RefusalReason | None:
-    """The mask, broadcast, and whether it is of booleans."""
+def _mask(task: Task, anchor: Anchor, whole: Sequence[int], dtype: DType) -> tuple[Heads, DType] | RefusalReason | None:
+    """The mask, broadcast, and what it is of."""
     if len(anchor.inputs) < 4 or anchor.inputs[3] is None:
         return None
     view = view_of(task, 3)
     if isinstance(view, RefusalReason):
         return view
-    if view.operand.dtype not in (FLOAT32, BOOL):
+    if view.operand.dtype not in (FLOAT32, BOOL, dtype):
         return RefusalReason("element type has no attention kernel", view.operand.dtype.name)
     if len(view.shape) > 4 or not all(map(_covers, view.shape[::-1], whole[::-1])):
         return RefusalReason("the mask covers a part of the keys only")
     strides = [0 if known_one(n) else stride for n, stride in zip(view.shape, view.strides, strict=True)]
     full = [0] * (4 - len(strides)) + strides
-    return Heads(view.operand.name, view.offset, *full), view.operand.dtype == BOOL
+    return Heads(view.operand.name, view.offset, *full), view.operand.dtype

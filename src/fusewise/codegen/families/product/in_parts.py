@@ -180,7 +180,7 @@ class FloatSums:
                         found.append(multiply_add(f, self.instructions, x, y, total))
                     return found
 
-                return f.loop(0, inner.extent, 1, step, totals, rolled=True)
+                return f.loop(0, inner.extent if inner.high is None else inner.high, 1, step, totals, rolled=True)
 
             def add() -> None:
                 for v, total in enumerate(_runs(f, outer, one_run, start)):

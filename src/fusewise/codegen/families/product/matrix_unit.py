@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -56,6 +57,9 @@ __all__ = [
 COPY_CYCLES, PLAIN_CYCLES, SCALAR_CYCLES = 6.0, 2.0, 2.0
 """Cycles that copying a vector of an operand takes about, in parts and as it is, and a number that has no neighbours: counted, not
 measured."""
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 STRASSEN_SHARE = 7 / 8
 """Of the multiplications, what the fastest other way does of float32."""
@@ -226,12 +230,10 @@ def tile_product(
     )
 
 
-def by_unit(
-    kernel: Kernel[MatrixProduct, MatrixSchedule], instruction: Instruction
-) -> Kernel[MatrixProduct, MatrixSchedule]:
+def by_unit(kernel: Kernel[T, S], instruction: Instruction) -> Kernel[T, S]:
     """The same on machines that have the instruction."""
 
-    def understood(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
+    def understood(task: Task, instructions: InstructionSet) -> T | RefusalReason:
         if not instruction.is_native(instructions):
             return RefusalReason(f"the machine has no {instruction!r}")
         return kernel.understand(task, instructions)

@@ -17,8 +17,9 @@ from fusewise.codegen.families.product.places import Left, column_at, flat_index
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.registers import splat
+from fusewise.codegen.llvm.square import transposed
 from fusewise.codegen.nest.build import Function
-from fusewise.codegen.nest.instruction import Instruction, MatrixForm
+from fusewise.codegen.nest.instruction import Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type, register_type
@@ -28,17 +29,33 @@ from fusewise.ir.dtypes import DType
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
-__all__ = ["TileCopy", "noted_width", "pitch_of", "row_lanes", "stored_lanes"]
+__all__ = ["TileCopy", "block_of", "noted_width", "pitch_of", "row_lanes", "stored_lanes"]
 
 Write = Callable[[Value, tuple[Value, ...]], tuple[Sequence[Value], tuple[Value, ...]]]
 """`write(x, most)`: what is kept of numbers, and the largest magnitudes with theirs."""
 
 
+@record(frozen=True)
+class _Columns:
+    """A vector of columns of an outer index, from `column` on, that is copied to `start` as `write` keeps its numbers."""
+
+    tile: Tile
+    outer: Sequence[Int]
+    column: Int
+    start: Value
+    write: Write
+
+
+def block_of(instruction: Instruction) -> tuple[int, int]:
+    """Lanes of a part of a block, and its parts: what an instruction of a matrix unit takes; of others a cache line."""
+    form = instruction.matrix
+    return (LINE_BYTES // instruction.lane.itemsize, 1) if form is None else (form.steps, form.parts)
+
+
 def stored_lanes(depth: int, instruction: Instruction) -> int:
     """Lanes that a row of so many numbers takes, in all parts."""
-    form = instruction.matrix
-    assert form is not None
-    return -(-depth // (form.steps * instruction.terms)) * instruction.steps
+    steps, parts = block_of(instruction)
+    return -(-depth // (steps * instruction.terms)) * steps * parts
 
 
 def row_lanes(of: ComputedOperands, instruction: Instruction) -> int:
@@ -61,7 +78,8 @@ def pitch_of(lanes: int, instruction: Instruction) -> int:
 @record(frozen=True)
 class TileCopy:
     """Copying for a matrix unit in a function under construction. Rows of the left operand are kept at `kept`, those that `tag`
-    says (`share.prepared`); at `note` is what is noted of the right one, of numbers in parts."""
+    says (`share.prepared`); at `note` is what is noted of the right one, of numbers in parts. Where those of a column lie side by
+    side it is `turned`, a square of numbers at a time."""
 
     elements: Elements
     product: Product
@@ -69,21 +87,24 @@ class TileCopy:
     kept: Value
     tag: Value
     note: Value | None = None
+    turned: bool = False
 
     @property
     def _f(self) -> Function:
         return self.elements.function
 
     @property
-    def _form(self) -> MatrixForm:
-        form = self.product.instruction.matrix
-        assert form is not None
-        return form
+    def _steps(self) -> int:
+        return block_of(self.product.instruction)[0]
+
+    @property
+    def _parts(self) -> int:
+        return block_of(self.product.instruction)[1]
 
     @property
     def _block(self) -> int:
         """Numbers of a block."""
-        return self._form.steps * self.product.instruction.terms
+        return self._steps * self.product.instruction.terms
 
     @property
     def _lanes(self) -> int:
@@ -185,7 +206,7 @@ class TileCopy:
     ) -> tuple[Value, ...]:
         """Copy the numbers of a row, or of a tap of it."""
         f, of, block, width = self._f, self.of, self._block, self._width
-        parts = 1 if write is _as_they_are else self._form.parts
+        parts = 1 if write is _as_they_are else self._parts
 
         def some(number: Int, first: int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
             here = {**known, STEP: f.add(f.mul(number, block), first)}
@@ -239,33 +260,47 @@ class TileCopy:
         """Copy a panel to `at`; gives the largest magnitudes so far, where they are asked for."""
         for v in range(tile.vectors):
             column, start = column_at(self.product, tile, p, v, self._f), self._f.at(at, v * tile.lanes, "i32")
-            most = self._vector(tile, outer, column, start, write, most)
+            most = self._vector(_Columns(tile, outer, column, start, write), most)
         return most
 
-    def _vector(
-        self, tile: Tile, outer: Sequence[Int], column: Int, start: Value, write: Write, most: tuple[Value, ...]
-    ) -> tuple[Value, ...]:
+    def _vector(self, of: _Columns, most: tuple[Value, ...]) -> tuple[Value, ...]:
         """The same of a vector of columns."""
-        f, form, terms = self._f, self._form, self.product.instruction.terms
-        full, rest = divmod(self.of.depth, self._block)
-        lanes, last = divmod(rest, terms)
+        f, (full, rest), lanes = self._f, divmod(self.of.depth, self._block), of.tile.lanes
+        in_squares = self.turned and self._block % lanes == lanes % self.product.instruction.terms == 0
+        copy = self._turned_block if in_squares else self._block_by_steps
+        most = f.loop(0, full, 1, lambda block, most: copy(of, block, self._block, most), most, rolled=True)
+        return copy(of, full, rest, most) if rest else most
 
-        def lane(block: Int, s: Int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
-            first = f.mul(f.add(f.mul(block, form.steps), s), terms)
-            joined, most = self._lane(tile, outer, (column, first), present, write, most)
-            for part, value in enumerate(joined):
-                step = f.add(f.mul(block, self.product.instruction.steps), f.add(s, part * form.steps))
-                f.store(value, f.at(start, f.mul(step, tile.width), "i32"))
-            return most
+    def _block_by_steps(self, of: _Columns, block: Int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Copy a block of columns, of which so many numbers are there."""
+        f, steps, terms = self._f, self._steps, self.product.instruction.terms
+        lanes, last = divmod(present, terms)
 
-        def whole(block: Int, most: tuple[Value, ...]) -> tuple[Value, ...]:
-            return f.loop(0, form.steps, 1, lambda s, most: lane(block, s, terms, most), most, rolled=True)
+        def lane(s: Int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+            first = f.mul(f.add(f.mul(block, steps), s), terms)
+            numbers = [self._of_columns(of.tile, of.outer, of.column, f.add(first, term)) for term in range(present)]
+            return self._lane(of, (block, s), numbers, most)
 
-        most = f.loop(0, full, 1, whole, most, rolled=True)
-        if rest:
-            most = f.loop(0, lanes, 1, lambda s, most: lane(full, s, terms, most), most, rolled=True)
-            most = lane(full, lanes, last, most) if last else most
-            f.loop(lanes + (last > 0), form.steps, 1, lambda s, _: _nothing(lane(full, s, 0, ())), rolled=True)
+        most = f.loop(0, lanes, 1, lambda s, most: lane(s, terms, most), most, rolled=True)
+        most = lane(lanes, last, most) if last else most
+        if present < self._block:
+            f.loop(lanes + (last > 0), steps, 1, lambda s, _: _nothing(lane(s, 0, ())), rolled=True)
+        return most
+
+    def _turned_block(self, of: _Columns, block: Int, present: int, most: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The same of columns whose numbers lie side by side."""
+        f, product, lanes, right = self._f, self.product, of.tile.lanes, self.of.right
+        assert right is not None, "a right operand that is copied has an element"
+        for first in range(0, self._block, lanes):
+            known = self._outer(of.outer) | {STEP: f.add(f.mul(block, self._block), first)}
+            columns = []
+            for lane in range(lanes):
+                here = {**known, product.column: f.add(of.column, min(lane, product.columns - 1))}
+                columns.append(self._numbers(right, here, STEP, lanes, min(lanes, present - first)))
+            numbers = transposed(f, columns)
+            for k in range(0, lanes, product.instruction.terms):
+                place = block, (first + k) // product.instruction.terms
+                most = self._lane(of, place, numbers[k : k + product.instruction.terms], most)
         return most
 
     def _summed_panel(self, tile: Tile, outer: Sequence[Int], p: Value, at: Value, notes: Value) -> tuple[Value, ...]:
@@ -274,7 +309,7 @@ class TileCopy:
         assert of.right is not None, "a right operand that is copied has an element"
         for v in range(tile.vectors):
             column, start = column_at(self.product, tile, p, v, f), f.at(at, v * tile.lanes, "i32")
-            (total,) = self._vector(tile, outer, column, start, self._adding(of.right.dtype), (none,))
+            (total,) = self._vector(_Columns(tile, outer, column, start, self._adding(of.right.dtype)), (none,))
             less = none
             if of.zero is not None:
                 known = self._outer(outer) | {self.product.column: column}
@@ -287,24 +322,22 @@ class TileCopy:
         return ()
 
     def _lane(
-        self,
-        tile: Tile,
-        outer: Sequence[Int],
-        place: tuple[Int, Int],
-        present: int,
-        write: Write,
-        most: tuple[Value, ...],
-    ) -> tuple[list[Value], tuple[Value, ...]]:
-        """A lane of columns in all parts, from the first column and step of `place` on, of which so many terms are there."""
-        f, bits = self._f, self.product.instruction.lane.bits // self.product.instruction.terms
-        joined = [f.constant(0, vector("i32", tile.lanes))] * self._form.parts
-        for term in range(present):
-            values, most = write(self._of_columns(tile, outer, place[0], f.add(place[1], term)), most)
+        self, of: _Columns, place: tuple[Int, Int], numbers: Sequence[Value], most: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """Write a lane of columns, of as many terms as there are, in all parts, at a block's step."""
+        f, tile, (block, s) = self._f, of.tile, place
+        bits = self.product.instruction.lane.bits // self.product.instruction.terms
+        joined = [f.constant(0, vector("i32", tile.lanes))] * self._parts
+        for term, number in enumerate(numbers):
+            values, most = of.write(number, most)
             for part, value in enumerate(values):
                 wide = f.convert("zext", value, "i32")
                 shifted = f.binary("shl", wide, splat(f, term * bits, wide, "i32")) if term else wide
                 joined[part] = f.binary("or", joined[part], shifted)
-        return joined, most
+        for part, value in enumerate(joined):
+            step = f.add(f.mul(block, self._steps * self._parts), f.add(s, part * self._steps))
+            f.store(value, f.at(of.start, f.mul(step, tile.width), "i32"))
+        return most
 
     def _plain_panel(self, tile: Tile, outer: Sequence[Int], p: Value, at: Value) -> tuple[Value, ...]:
         """A panel as floats; of what is not asked for any more, nothing."""
