@@ -40,18 +40,6 @@ def test_places_from_a_first_one_and_by_heads() -> None:
     agree(case(2, 3), case(1, 7), free={0: {0: "batch", 2: "sequence"}})
 
 
-@pytest.mark.parametrize("layout, sections", [(0, [2, 3, 3]), (1, [4, 2, 2])])
-def test_places_in_time_height_and_width(layout: int, sections: list[int]) -> None:
-    tables = floats(12, 8), floats(12, 8)
-
-    def case(batch: int, tokens: int) -> Case:
-        operands = (floats(batch, tokens, 64), RNG.integers(0, 12, (3, batch, tokens)), *tables)
-        attributes = {"mrope_section": sections, "mrope_layout": layout, "num_heads": 4}
-        return Case("MRotaryEmbedding", operands, attributes, constant=(2, 3))
-
-    agree(case(2, 3), case(1, 7), free={0: TOKENS, 1: {1: "batch", 2: "sequence"}})
-
-
 def test_gemma() -> None:
     emb, (q, q_rot, k, k_rot) = floats(2, 3, 4), (floats(2, 5, 3, 4).astype(np.float16) for _ in range(4))
     case = Case("GemmaRotaryEmbedding", (emb, q, q_rot, k, k_rot), outputs=2)

@@ -23,7 +23,6 @@ from fusewise.frontend.domains.microsoft.quantisers import QUANTISERS
 from fusewise.frontend.domains.microsoft.quantized import QUANTIZED
 from fusewise.frontend.domains.microsoft.quantized_experts import QUANTIZED_EXPERTS
 from fusewise.frontend.domains.microsoft.quantized_layers import QUANTIZED_LAYERS
-from fusewise.frontend.domains.microsoft.recurrent import RECURRENT
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
 from fusewise.frontend.domains.microsoft.states import STATES
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
@@ -53,7 +52,6 @@ ROWS: tuple[DomainRow, ...] = (
     *QUANTIZED,
     *QUANTIZED_EXPERTS,
     *QUANTIZED_LAYERS,
-    *RECURRENT,
     *ROTARY,
     *STATES,
     *WINDOWS,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fusewise.frontend.domains.microsoft.scores import counted
-from fusewise.frontend.domains.row import DomainCall, DomainRow, Written, integer, integers, real
+from fusewise.frontend.domains.row import DomainCall, DomainRow, Written, integer, real
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ops.validity.rules import at_least, flag
 
@@ -62,30 +60,6 @@ def _rotary_embedding(g: DomainWriter, call: DomainCall) -> Written:
     return g.Reshape(g.permute(y, (0, 2, 1, 3)), [0, 0, -1 if width is None else width])
 
 
-def _multimodal(g: DomainWriter, call: DomainCall) -> Written:
-    """Angles of three places of each token, those in time, height and width, each for some of the pairs that are turned."""
-    x, places, half = call["input"], call["position_ids"], call["cos_cache"].extent(1)
-    sections = list(call.attribute("mrope_section"))
-    if half is None or len(sections) != 3 or sum(sections) != half:
-        raise call.invalid(
-            f"mrope_section is {sections}; it must be three numbers whose sum is {half}, the width of its tables"
-        )
-    of_pair = np.repeat(np.arange(3), sections)
-    if call.attribute("mrope_layout"):
-        pair = np.arange(half)
-        of_pair = np.select([(pair % 3 == k) & (pair < 3 * sections[k]) for k in (1, 2)], [1, 2], 0)
-    streams = [g.Squeeze(g.slice(places, 0, k, k + 1), [0]) for k in range(3)]
-    angles = []
-    for table in (call["cos_cache"], call["sin_cache"]):
-        time, height, width = (g.Gather(table, stream, axis=0) for stream in streams)
-        angles.append(g.Where(g.constant(of_pair == 1), height, g.Where(g.constant(of_pair == 2), width, time)))
-    heads = call.attribute("num_heads") or None
-    if x.rank == 3 and heads is None:
-        raise call.invalid("it needs num_heads where its input has 3 dimensions")
-    given = {"interleaved": call.attribute("interleaved") or None, "num_heads": heads if x.rank == 3 else None}
-    return g.RotaryEmbedding(x, *angles, rotary_embedding_dim=call.attribute("rotary_embedding_dim") or None, **given)
-
-
 def _gemma(g: DomainWriter, call: DomainCall) -> Written:
     angles = g.Unsqueeze(call["emb"], [1])
     sine, cosine = (g.cast(x, call["q"].dtype) for x in (g.Sin(angles), g.Cos(angles)))
@@ -108,14 +82,6 @@ ROTARY: tuple[DomainRow, ...] = (
         attributes=_TURNED,
         shapes="B S D | B N S D, 1 | B S, M R, M R",
         rules=(at_least(0, "num_heads", "rotary_embedding_dim"), flag("interleaved", "is_packed_batching")),
-    ),
-    DomainRow(
-        "MRotaryEmbedding",
-        _multimodal,
-        operands=("input", "position_ids", "cos_cache", "sin_cache"),
-        attributes=(*_TURNED, integers("mrope_section"), integer("mrope_layout", None)),
-        shapes="B S D | B N S D, 3 B S, M R, M R",
-        rules=(at_least(0, "mrope_section", "num_heads", "rotary_embedding_dim"), flag("interleaved", "mrope_layout")),
     ),
     DomainRow(
         "GemmaRotaryEmbedding",
