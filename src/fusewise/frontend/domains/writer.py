@@ -75,9 +75,15 @@ class DomainValue(Infix):
             raise self.notation.unsupported(f"{self.name!r} must be a tensor")
         return self.kind.dtype
 
+    def dim(self, axis: int) -> Dim:
+        """One dimension as far as it is known. `InvalidModel` where there is no such axis."""
+        if not -self.rank <= axis < self.rank:
+            raise self.notation.invalid(f"{self.name!r} has {self.rank} dimensions, which it cannot have here")
+        return self.dims[axis]
+
     def extent(self, axis: int) -> int | None:
-        """One dimension, where it is a number."""
-        dim = self.dims[axis]
+        """One dimension, where it is a number. `InvalidModel` where there is no such axis."""
+        dim = self.dim(axis)
         return dim if isinstance(dim, int) else None
 
     def __floordiv__(self, other: Any) -> DomainValue:
@@ -157,7 +163,7 @@ class DomainWriter:
 
     def dim(self, x: DomainValue, axis: int) -> Extent:
         """One dimension: a number where it is known, else a value [1]."""
-        known = x.dims[axis]
+        known = x.dim(axis)
         if isinstance(known, int):
             return known
         axis %= x.rank
@@ -211,7 +217,8 @@ class DomainWriter:
             return self.constant(operand)
         assert operand is not None
         if isinstance(operand, int | float):
-            assert like is not None, "a number has the type of a value beside it"
+            if like is None:
+                raise self.invalid("it does arithmetic, and its operands are no numbers")
             return self.number(operand, like)
         if all(isinstance(item, int) for item in operand):
             return self.constant(np.array(operand, dtype=np.int64))

@@ -150,6 +150,12 @@ def _sampled_places(
     return g.Where(inside, places, 0.0), inside
 
 
+_LONGEST_WINDOW = 2**20
+"""Elements of a window, and from one to the next: each is an index that is written into the graph."""
+
+_LONGEST_SEQUENCE = 256
+"""Tokens that may not be repeated in a row: each is compared by a node of its own."""
+
 MOVEMENT: tuple[DomainRow, ...] = (
     DomainRow("SampleOp", _same, ("X",), outputs=("Y",)),
     DomainRow(
@@ -188,7 +194,7 @@ MOVEMENT: tuple[DomainRow, ...] = (
         _unfold,
         ("input",),
         (integer("dim", -1), integer("size"), integer("step", 1)),
-        rules=(between("size", 1), between("step", 1)),
+        rules=(between("size", 1, _LONGEST_WINDOW), between("step", 1, _LONGEST_WINDOW)),
     ),
     DomainRow(
         "NGramRepeatBlock",
@@ -197,7 +203,7 @@ MOVEMENT: tuple[DomainRow, ...] = (
         (integer("ngram_size"),),
         ("scores_out",),
         shapes="B L, B V",
-        rules=(between("ngram_size", 1),),
+        rules=(between("ngram_size", 1, _LONGEST_SEQUENCE),),
     ),
     DomainRow(
         "CropAndResize",

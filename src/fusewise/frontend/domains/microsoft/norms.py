@@ -171,6 +171,7 @@ NORMS: tuple[DomainRow, ...] = (
         operands=("X", "Scale", "B?"),
         attributes=_LAYER,
         outputs=("Y", "Mean?", "InvStdDev?"),
+        shapes="... .",
         domain="",
     ),
     DomainRow(
@@ -179,6 +180,7 @@ NORMS: tuple[DomainRow, ...] = (
         operands=("X", "scale"),
         attributes=_LAYER,
         outputs=("Y", "inv_std_var?"),
+        shapes="... .",
         domain="",
     ),
     DomainRow(
@@ -235,6 +237,7 @@ NORMS: tuple[DomainRow, ...] = (
         ("X", "scale?"),
         (real("epsilon", 1e-5), integer("num_branches", 0)),
         ("Y",),
+        shapes="... .",
         rules=(between("num_branches", 0),),
     ),
     DomainRow(
