@@ -64,7 +64,7 @@ class Product:
         """The largest sum of magnitudes, which rounding is in proportion to."""
         a = {name: np.abs(array.astype(np.float64)) for name, array in self.arrays().items()}
         wide = {name: np.repeat(a[name], self.block, 0)[: self.depth] for name in ("s", "z") if name in a}
-        return max(1e-30, float((a["x"] @ ((a["w"] + wide.get("z", 0.0)) * wide["s"])).max()))
+        return float((a["x"] @ ((a["w"] + wide.get("z", 0.0)) * wide["s"]) + a["b"]).max())
 
     def stored(self) -> dict[str, np.ndarray]:
         """Arrays as they lie in memory."""

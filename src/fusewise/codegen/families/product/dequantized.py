@@ -320,17 +320,21 @@ class _Dequantizing:
 
 def number(f: Function, instructions: InstructionSet, dtype: DType, words: Value, step: int) -> Value:
     """The weights at a step of words that hold several, as floats."""
-    bits, lanes = dtype.bits, words.lanes
+    bits, lanes, below = dtype.bits, words.lanes, first_bit(dtype, step)
+    low = f.binary("lshr", words, f.constant(below, words.type)) if below else words
     if bits <= TABLE_BITS and lanes == TABLE_LANES and instructions.vector_bits >= 512 and _is_x86(instructions):
-        places = f.binary("lshr", words, f.constant(step * bits, words.type)) if step else words
         table = f.constants([_value(place, dtype) for place in range(1 << TABLE_BITS)], "float")
-        return f.call_intrinsic("llvm.x86.avx512.permvar.sf.512", table.type, table, places)
-    above = 32 - bits * (step + 1)
+        return f.call_intrinsic("llvm.x86.avx512.permvar.sf.512", table.type, table, low)
     if dtype.kind == "int":
+        above = 32 - bits - below
         high = f.binary("shl", words, f.constant(above, words.type)) if above else words
         return f.convert("sitofp", f.binary("ashr", high, f.constant(32 - bits, words.type)), "float")
-    low = f.binary("lshr", words, f.constant(step * bits, words.type)) if step else words
     return f.convert("sitofp", f.binary("and", low, f.constant((1 << bits) - 1, words.type)), "float")
+
+
+def first_bit(dtype: DType, step: int) -> int:
+    """Where the weight of a step lies in a word: four steps in its bytes, then the next four above them."""
+    return 8 * (step % 4) + dtype.bits * (step // 4)
 
 
 def _is_x86(instructions: InstructionSet) -> bool:

@@ -1,8 +1,9 @@
 """Products with quantised weights as read off a task: the right operand is (w - z) * s, of constants.
 
-How they are packed for kernels that dequantise in registers: weights side by side in words of 32 bits, steps of the reduction from
-the lowest bits on, and words in panels of `group` vectors, whatever the tile is; scales s and zero points z in the same panels,
-a row for each block of the depth. Unsigned weights with zero points are packed as signed ones, both less half their range.
+How they are packed for kernels that dequantise in registers: weights side by side in words of 32 bits, four steps of the
+reduction in the lowest bits of its bytes, the next four in those above, and words in panels of `group` vectors, whatever the tile
+is; scales s and zero points z in the same panels, a row for each block of the depth. Unsigned weights with zero points are packed
+as signed ones, both less half their range.
 """
 
 from __future__ import annotations
@@ -247,9 +248,9 @@ def _words(q: QuantizedProduct, array: np.ndarray) -> np.ndarray:
         codes = codes ^ q.half if q.is_moved else codes
         missing = q.words * q.per_word - len(steps)
         codes = np.pad(codes, ((0, 0), (0, missing), (0, 0))) if missing else codes
-        parts = codes.reshape(len(columns), q.words, 4, in_byte, -1)
-        joined = parts[:, :, :, 0]
+        parts = codes.reshape(len(columns), q.words, in_byte, 4, -1)
+        joined = parts[:, :, 0]
         for k in range(1, in_byte):
-            joined = joined | parts[:, :, :, k] << (q.bits * k)
+            joined = joined | parts[:, :, k] << (q.bits * k)
         result[where] = joined.swapaxes(2, 3)
     return result.view(np.uint32)[..., 0]
