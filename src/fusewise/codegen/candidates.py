@@ -29,6 +29,7 @@ from fusewise.codegen.families.product.matrix import PRODUCT
 from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
 from fusewise.codegen.families.product.outer import OUTER_BYTES, OUTER_FLOATS
 from fusewise.codegen.families.product.pairs import PAIRS
+from fusewise.codegen.families.product.quantized_rows import QUANTIZED_ROWS
 from fusewise.codegen.families.recurrent.kernel import RECURRENT
 from fusewise.codegen.families.sampled.kernel import SAMPLED
 from fusewise.codegen.families.sampled.roi_pool import ROI_POOL
@@ -54,7 +55,10 @@ CONV: tuple[Kernel[Any, Any], ...] = (
 )
 CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, BYTE_TILE_CONV, QUAD_CONV, INTEGER_CONV)
 
-PRODUCTS: tuple[Kernel[Any, Any], ...] = (*TILE_PRODUCTS, OUTER_FLOATS, PAIRS, STRASSEN, PRODUCT, DEQUANTIZED)
+PRODUCTS: tuple[Kernel[Any, Any], ...] = (
+    *(*TILE_PRODUCTS, OUTER_FLOATS, PAIRS, STRASSEN, PRODUCT),
+    *(DEQUANTIZED, QUANTIZED_ROWS),
+)
 """None accepts other types than floats, or operands computed otherwise than from quantised weights: those tasks run from the
 operator's definition."""
 

@@ -23,7 +23,7 @@ from fusewise.fusion.verdicts import Reason
 from fusewise.ir.size import Size, evaluate, symbols_of
 from fusewise.ir.types import TensorType
 from fusewise.ops.spec import Mapping
-from fusewise.passes.packed_weights import dequantised_weights
+from fusewise.passes.packed_weights import dequantised_rows, dequantised_weights
 from fusewise.records import record
 
 __all__ = ["LIMITS", "FusionLimits", "constraint", "depth", "host_constraint"]
@@ -245,7 +245,8 @@ def _prologue(shape: _Shape, anchor: int, before: Iterable[int]) -> Reason | Non
     """Index changes are strides to every kernel; kernels over rows, and a pointwise convolution, compute what they read; products
     dequantise weights."""
     ecg, node = shape.ecg, shape.ecg.node(anchor)
-    weights = {one.outputs[0] for one in dequantised_weights(ecg.graph, node)}
+    own = (*dequantised_weights(ecg.graph, node), *dequantised_rows(ecg.graph, node))
+    weights = {one.outputs[0] for one in own}
     before = [n for n in before if ecg.node(n).outputs[0] not in weights]
     if all(ecg.is_view(n) for n in before):
         return None

@@ -30,7 +30,7 @@ class Reason(StrEnum):
     PROFITABLE = "fused costs less than apart"
     MEASURED = "the fastest when it was measured"
     PATTERN = "a fixed pattern"
-    WEIGHTS = "weights are dequantised where they are multiplied"
+    WEIGHTS = "operands are dequantised where they are multiplied"
 
     OPAQUE = "an operator without a loop nest"
     HOST = "one has a kernel, the other runs on the host"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fusewise.ir.graph import Constant, Graph, LazyConstant, Node, Subgraph
 from fusewise.ops.table import spec_of
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.packed_weights import is_for_products
 from fusewise.trace import Trace
 
 __all__ = ["NOT_REPEATABLE", "merge_equal"]
@@ -25,12 +26,16 @@ def merge_equal(graph: Graph, trace: Trace) -> Graph:
     """One constant for equal constants, one node for equal nodes on equal operands, in any order if they commute.
 
     a = Add(x, y); b = Add(y, x); c = Mul(a, b)   ->   a = Add(x, y); c = Mul(a, a)
+
+    What products do to their operands for themselves stays apart.
     """
     graph = _merge_constants(graph, trace)
     seen: dict[Hashable, Node] = {}
 
     def find(edit: Edit, node: Node) -> Change | None:
         if node.op in NOT_REPEATABLE or any(isinstance(value, Subgraph) for _, value in node.attributes):
+            return None
+        if is_for_products(node):
             return None
         first = seen.setdefault(_key(node), node)
         if first is node:

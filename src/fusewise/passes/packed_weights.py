@@ -13,7 +13,14 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, dtype_na
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 
-__all__ = ["BLOCK_STEPS", "PACKED_TYPES", "dequantised_weights", "packed_weights"]
+__all__ = [
+    "BLOCK_STEPS",
+    "PACKED_TYPES",
+    "dequantised_rows",
+    "dequantised_weights",
+    "is_for_products",
+    "packed_weights",
+]
 
 PACKED_TYPES = (*map(dtype_named, ("int4", "uint4", "int2", "uint2")), INT8, UINT8)
 """Types that products dequantise in registers."""
@@ -56,6 +63,25 @@ def dequantised_weights(graph: Graph, product: Node) -> tuple[Node, ...]:
     no such."""
     found = _dequantised(graph, product)
     return found if found and all(value in graph.constants for value in found[0].reads) else ()
+
+
+def dequantised_rows(graph: Graph, product: Node) -> tuple[Node, ...]:
+    """The DequantizeLinear of a MatMul's left operand, where that is bytes with a scale for each block of the depth and weights are
+    dequantised, too; none where there is no such."""
+    maker = graph.producer_of(product.inputs[0]) if product.op == "MatMul" and product.inputs else None
+    if maker is None or not is_for_products(maker) or not dequantised_weights(graph, product):
+        return ()
+    kind, result = graph.types.get(maker.inputs[0]), graph.types.get(maker.outputs[0])
+    if not isinstance(kind, TensorType) or not isinstance(result, TensorType) or not kind.is_static:
+        return ()
+    is_last = int(maker.attribute("axis", 1)) in (-1, kind.rank - 1)
+    is_byte = kind.dtype == INT8 and result.dtype == FLOAT32 and maker.inputs[0] not in graph.constants
+    return (maker,) if is_last and is_byte and len(maker.reads) == 2 else ()
+
+
+def is_for_products(node: Node) -> bool:
+    """Is it a DequantizeLinear by blocks, which products do themselves, each for itself?"""
+    return node.op == "DequantizeLinear" and not node.domain and bool(node.attribute("block_size", 0))
 
 
 def _dequantised(graph: Graph, product: Node) -> tuple[Node, ...]:

@@ -27,12 +27,12 @@ from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.deciding import known_one
-from fusewise.ir.dtypes import INT8, INT32, DType
+from fusewise.ir.dtypes import INT32, DType
 from fusewise.lower.task import Task
 from fusewise.passes.packed_weights import BLOCK_STEPS
 from fusewise.records import record
 
-__all__ = ["DEQUANTIZED"]
+__all__ = ["DEQUANTIZED", "Dequantizing", "PanelAt", "few_rows", "planned"]
 
 MOST_ROWS, MOST_ROWS_ONCE = 40, 1024
 """Rows that weights are dequantised anew for, tile by tile; for more, panels are made. More where a core begins one multiply-add of
@@ -61,16 +61,16 @@ def _schedules(q: QuantizedProduct, task: Task, target: Target, most: int | None
     if product.height <= few or most is None:
         rows = range(1, max(1, min(MOST_TILE_ROWS, product.height)) + 1)
         fewest = min(rows, key=lambda n: -(-product.height // n) * (n + 1))
-        ways += [(tile, IN_REGISTERS) for tile in _few(q, target, fewest)]
+        ways += [(tile, IN_REGISTERS) for tile in few_rows(q, target, fewest)]
     if product.height > few or most is None:
         ways += [(tile, IN_PANELS) for tile in _many(q, target)]
     if most is None:
-        ways += [(tile, IN_REGISTERS) for tile in _few(q, target, 1)]
+        ways += [(tile, IN_REGISTERS) for tile in few_rows(q, target, 1)]
     for tile, how in ways[:most]:
-        yield MatrixSchedule(_planned(q, task, target, tile, how), how)
+        yield MatrixSchedule(planned(q, task, target, tile), how)
 
 
-def _few(q: QuantizedProduct, target: Target, rows: int) -> list[Tile]:
+def few_rows(q: QuantizedProduct, target: Target, rows: int) -> list[Tile]:
     """Tiles of so many rows, or as many as there are registers for: their sums are there twice, of a block and of all before."""
     most = max(1, (target.registers - 5) // 2)
     rows = -(-rows // -(-rows // most))
@@ -89,7 +89,7 @@ def _panel_bytes(q: QuantizedProduct, tile: Tile) -> int:
     return q.product.depth * tile.width * q.product.instruction.sum.itemsize
 
 
-def _planned(q: QuantizedProduct, task: Task, target: Target, tile: Tile, how: str) -> ProductSchedule:
+def planned(q: QuantizedProduct, task: Task, target: Target, tile: Tile) -> ProductSchedule:
     """Workers share out panels where there are enough, so that each dequantises its own."""
     product, row_bytes = q.product, q.product.depth * q.m.dtype.itemsize
     right_bytes = q.words * product.columns * 4
@@ -109,7 +109,7 @@ def _arguments(q: QuantizedProduct, task: Task, schedule: MatrixSchedule) -> tup
 
 
 def _write(o: OpenFunction, q: QuantizedProduct, schedule: MatrixSchedule) -> None:
-    dequantizing = _Dequantizing(o, q, schedule.product.tile)
+    dequantizing = Dequantizing(o, q, schedule.product.tile)
     if schedule.right == IN_REGISTERS:
         adapted = dequantizing.in_registers
     else:
@@ -118,20 +118,31 @@ def _write(o: OpenFunction, q: QuantizedProduct, schedule: MatrixSchedule) -> No
 
 
 @record(frozen=True)
-class _At:
+class PanelAt:
     """Where the words, scales and zero points of a panel's columns lie."""
 
     words: Value
     scales: Value
     zeros: Value | None
 
+    @property
+    def columns(self) -> Panel:
+        """As loops hand it on."""
+        return Panel((self.words, self.scales, *(() if self.zeros is None else (self.zeros,))), 0)
 
-_Block = Callable[[_At, Int, int, Sequence[Value]], Sequence[Value]]
+    @staticmethod
+    def of(panel: Panel) -> PanelAt:
+        """What loops were given."""
+        words, scales, *zeros = panel.columns
+        return PanelAt(words, scales, zeros[0] if zeros else None)
+
+
+_Block = Callable[[PanelAt, Int, int, Sequence[Value]], Sequence[Value]]
 _Step = Callable[[Int, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 
 @record(frozen=True)
-class _Dequantizing:
+class Dequantizing:
     """Writes what turns weights into numbers, for a tile."""
 
     o: OpenFunction
@@ -153,32 +164,30 @@ class _Dequantizing:
     def in_registers(self, parts: Parts) -> Parts:
         """Weights are dequantised where they are multiplied."""
 
-        def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
-            at = self._panel(panel)
-            return Panel((at.words, at.scales) if at.zeros is None else (at.words, at.scales, at.zeros), 0)
-
         def taps(
             tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value], ahead: Sequence[Ahead]
         ) -> Sequence[Value]:
-            words, scales, *zeros = panel.columns
-            rows = row_pointers(self.f, self.q.product, tile, left, row)
-            return self._reduced(_At(words, scales, zeros[0] if zeros else None), rows, sums)
+            return self._reduced(PanelAt.of(panel), row_pointers(self.f, self.q.product, tile, left, row), sums)
 
-        return replace(parts, right=right, taps=taps)
+        return replace(parts, right=self.right, taps=taps)
 
     def in_panels(self, scratch: Value, tag: Value, parts: Parts) -> Parts:
         """A panel is dequantised before its tiles are reduced."""
         f, tile = self.f, self.tile
 
         def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
-            f.stage(tag, panel, lambda: self._unpacked(self._panel(panel), scratch))
+            f.stage(tag, panel, lambda: self._unpacked(self.panel(panel), scratch))
             return Panel(tuple(f.at(scratch, v * tile.lanes) for v in range(tile.vectors)), tile.width)
 
         return replace(parts, right=right)
 
+    def right(self, outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
+        """A panel as it is packed."""
+        return self.panel(panel).columns
+
     # --- where things lie -----------------------------------------------------------------------------------------
 
-    def _panel(self, panel: Int) -> _At:
+    def panel(self, panel: Int) -> PanelAt:
         """The columns of a tile, as many as its vectors of a packed panel."""
         f, q, tile, pointers = self.f, self.q, self.tile, self.o.pointers
         parts = q.group // tile.vectors
@@ -189,24 +198,26 @@ class _Dequantizing:
 
         zeros = None if q.zeros is None else at(q.zeros.operand.name, q.blocks, "i8")
         scales = at(q.scales.operand.name, q.blocks, memory_type(q.scales.operand.dtype))
-        return _At(at(q.weights.operand.name, q.words, "i32"), scales, zeros)
+        return PanelAt(at(q.weights.operand.name, q.words, "i32"), scales, zeros)
 
-    def _row(self, pointer: Value, row: Int, dtype: DType) -> list[Value]:
+    def row(self, pointer: Value, row: Int, dtype: DType) -> list[Value]:
         """The vectors of a row of a panel, as they are stored."""
         f, q, stored = self.f, self.q, memory_type(dtype)
         first = f.at(pointer, f.mul(row, q.group * q.lanes), stored)
         kind = vector(stored, q.lanes)
         return [f.load(kind, f.at(first, v * q.lanes, stored)) for v in range(self.tile.vectors)]
 
-    def _scales(self, at: _At, block: Int) -> list[Value]:
+    def scales(self, at: PanelAt, block: Int) -> list[Value]:
         dtype = self.q.scales.operand.dtype
-        return [widen(self.f, self.o.instructions, value, dtype) for value in self._row(at.scales, block, dtype)]
+        return [widen(self.f, self.o.instructions, value, dtype) for value in self.row(at.scales, block, dtype)]
 
-    def _zeros(self, at: _At, block: Int) -> list[Value] | None:
+    def zeros(self, at: PanelAt, block: Int) -> list[Value] | None:
         if at.zeros is None:
             return None
         f = self.f
-        return [f.convert("sitofp", f.convert("sext", v, "i32"), "float") for v in self._row(at.zeros, block, INT8)]
+        dtype = self.q.zero_dtype
+        wide = "sext" if dtype.kind == "int" else "zext"
+        return [f.convert("sitofp", f.convert(wide, v, "i32"), "float") for v in self.row(at.zeros, block, dtype)]
 
     # --- numbers --------------------------------------------------------------------------------------------------
 
@@ -215,7 +226,7 @@ class _Dequantizing:
         found = [number(self.f, self.o.instructions, self.q.packed, word, step) for word in words]
         return found if zeros is None else [self.f.fsub(a, z) for a, z in zip(found, zeros, strict=True)]
 
-    def _each(self, at: _At, block: _Block, carried: Sequence[Value]) -> Sequence[Value]:
+    def _each(self, at: PanelAt, block: _Block, carried: Sequence[Value]) -> Sequence[Value]:
         """Runs of steps that share a scale: `block(at, first, steps, carried)` gives the next carried values."""
         f, depth, unit = self.f, self.q.product.depth, min(self.unit, self.q.product.depth)
         whole = depth // unit
@@ -227,14 +238,14 @@ class _Dequantizing:
         return block(at, whole * unit, depth % unit, carried) if depth % unit else carried
 
     def _steps(
-        self, at: _At, first: Int, steps: int, zeros: Sequence[Value] | None, one: _Step, carried: Sequence[Value]
+        self, at: PanelAt, first: Int, steps: int, zeros: Sequence[Value] | None, one: _Step, carried: Sequence[Value]
     ) -> Sequence[Value]:
         """So many steps from the first on, which begins a word: `one(step, numbers, carried)` gives the next carried values."""
         f, per_word = self.f, self.q.per_word
         before = f.udiv(first, per_word)
 
         def some(word: Int, given: Sequence[Value], count: int) -> Sequence[Value]:
-            words = self._row(at.words, f.add(before, word), INT32)
+            words = self.row(at.words, f.add(before, word), INT32)
             start = f.add(first, f.mul(word, per_word))
             for step in range(count):
                 given = one(f.add(start, step), self._numbers(words, step, zeros), given)
@@ -248,7 +259,7 @@ class _Dequantizing:
             carried = f.loop(0, whole, 1, lambda word, given: some(word, given, per_word), carried, rolled=True)
         return some(whole, carried, rest) if rest else carried
 
-    def _reduced(self, at: _At, rows: Sequence[Value], sums: Sequence[Value]) -> Sequence[Value]:
+    def _reduced(self, at: PanelAt, rows: Sequence[Value], sums: Sequence[Value]) -> Sequence[Value]:
         """The sums of a tile and its products, row by row."""
         f, tile, instructions, m = self.f, self.tile, self.o.instructions, self.q.m
         stored, every = memory_type(m.dtype), range(tile.vectors)
@@ -261,15 +272,15 @@ class _Dequantizing:
                 found += [multiply_add(f, instructions, x, numbers[v], before[r * tile.vectors + v]) for v in every]
             return found
 
-        def block(at: _At, first: Int, steps: int, before: Sequence[Value]) -> Sequence[Value]:
+        def block(at: PanelAt, first: Int, steps: int, before: Sequence[Value]) -> Sequence[Value]:
             number = f.udiv(first, self.q.block)
-            zeros, begun = self._zeros(at, number), [f.constant(0.0, tile.kind)] * len(sums)
+            zeros, begun = self.zeros(at, number), [f.constant(0.0, tile.kind)] * len(sums)
             if zeros is not None and self._are_summed(steps):
                 totals = [f.negated(f.splat(self._total(row, first, steps), tile.lanes)) for row in rows]
                 begun = [f.fmul(total, zero) for total in totals for zero in zeros]
                 zeros = None
             found = self._steps(at, first, steps, zeros, step, begun)
-            scales = self._scales(at, number)
+            scales = self.scales(at, number)
             pairs = enumerate(zip(found, before, strict=True))
             return [multiply_add(f, instructions, a, scales[k % tile.vectors], b) for k, (a, b) in pairs]
 
@@ -299,13 +310,13 @@ class _Dequantizing:
             total = f.fadd(f.part(total, 0, half), f.part(total, half, half))
         return total
 
-    def _unpacked(self, at: _At, to: Value) -> None:
+    def _unpacked(self, at: PanelAt, to: Value) -> None:
         """Write the numbers of a panel, step by step."""
         f, tile = self.f, self.tile
 
-        def block(at: _At, first: Int, steps: int, carried: Sequence[Value]) -> Sequence[Value]:
+        def block(at: PanelAt, first: Int, steps: int, carried: Sequence[Value]) -> Sequence[Value]:
             number = f.udiv(first, self.q.block)
-            zeros, scales = self._zeros(at, number), self._scales(at, number)
+            zeros, scales = self.zeros(at, number), self.scales(at, number)
 
             def step(k: Int, numbers: Sequence[Value], given: Sequence[Value]) -> Sequence[Value]:
                 start = f.at(to, f.mul(k, tile.width))

@@ -21,7 +21,7 @@ from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.packing import column_starts
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView, view_of
-from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType, dtype_named
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType, dtype_named
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
@@ -29,7 +29,7 @@ from fusewise.ops.interpret import evaluate_expression
 from fusewise.passes.packed_weights import BLOCK_STEPS, PACKED_TYPES
 from fusewise.records import record
 
-__all__ = ["ConstantSpread", "QuantizedProduct", "packings", "understand_quantized"]
+__all__ = ["ConstantSpread", "QuantizedProduct", "packings", "quantized_by", "understand_quantized"]
 
 _FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 _MOST_VECTORS = 4
@@ -65,7 +65,11 @@ class ConstantSpread:
 @record(frozen=True)
 class QuantizedProduct:
     """A product whose right operand is (weights - zeros) * scales. `depth` and `column` are the variables of the three; a row of
-    scales and zeros is for `block` steps. `lanes` is how many columns a vector has."""
+    scales and zeros is for `block` steps. `lanes` is how many columns a vector has.
+
+    With `rows` the left operand is bytes, times what `rows` has as its left operand: a number for each block. Weights are packed
+    as unsigned bytes of their bits then.
+    """
 
     m: MatrixProduct
     weights: ConstantSpread
@@ -75,6 +79,7 @@ class QuantizedProduct:
     column: str
     block: int
     lanes: int
+    rows: MatrixProduct | None = None
 
     @property
     def product(self) -> Product:
@@ -87,14 +92,27 @@ class QuantizedProduct:
 
     @property
     def is_moved(self) -> bool:
-        """Are weights packed less half their range? With zero points, which are so, too, their differences are the same."""
-        return self.zeros is not None and self.weights.operand.dtype.kind == "uint"
+        """Are weights packed with half their range taken or added? Zero points are so, too, and the differences the same."""
+        is_unsigned = self.weights.operand.dtype.kind == "uint"
+        return not is_unsigned if self.rows is not None else self.zeros is not None and is_unsigned
 
     @property
     def packed(self) -> DType:
         """The type that weights are packed as."""
         dtype = self.weights.operand.dtype
-        return dtype_named(dtype.name.removeprefix("u")) if self.is_moved else dtype
+        if not self.is_moved:
+            return dtype
+        return dtype_named(dtype.name.removeprefix("u") if self.rows is None else f"u{dtype.name}")
+
+    @property
+    def zero_dtype(self) -> DType:
+        """The type that zero points are packed as."""
+        return INT8 if self.packed.kind == "int" else UINT8
+
+    @property
+    def moved(self) -> int:
+        """What is added to weights and zero points."""
+        return 0 if not self.is_moved else self.half if self.rows is not None else -self.half
 
     @property
     def half(self) -> int:
@@ -128,10 +146,19 @@ def understand_quantized(task: Task, instructions: InstructionSet) -> QuantizedP
     anchor = task.anchor
     if anchor is None or anchor.op not in ("MatMul", "Gemm"):
         return RefusalReason("no matrix product at the anchor")
-    left, kind, element = view_of(task, 0), anchor.inputs[1], anchor.prologue[1]
+    left = view_of(task, 0)
     if isinstance(left, RefusalReason):
         return left
-    if kind is None or element is None or kind.rank != 2 or left.operand.dtype not in _FLOATS:
+    if left.operand.dtype not in _FLOATS:
+        return RefusalReason("element type has no quantised product", left.operand.dtype.name)
+    return quantized_by(task, left, instructions)
+
+
+def quantized_by(task: Task, left: OperandView, instructions: InstructionSet) -> QuantizedProduct | RefusalReason:
+    """The product of a left operand with quantised weights, or why it is none."""
+    anchor = task.anchored
+    kind, element = anchor.inputs[1], anchor.prologue[1]
+    if kind is None or element is None or kind.rank != 2:
         return RefusalReason("no quantised matrix")
     found = _parts(task, element)
     if isinstance(found, RefusalReason):
@@ -198,17 +225,17 @@ def packings(q: QuantizedProduct) -> Iterator[tuple[str, Packing]]:
     yield q.weights.operand.name, _packing(q, q.weights, "words", lambda array: _words(q, array))
     yield q.scales.operand.name, _packing(q, q.scales, "rows", lambda array: _rows(q, q.scales, array))
     if q.zeros is not None:
-        zeros, less = q.zeros, q.half if q.is_moved else 0
+        zeros, byte = q.zeros, q.zero_dtype.numpy
         yield (
             zeros.operand.name,
-            _packing(q, zeros, "rows", lambda array: (_rows(q, zeros, array).astype(np.int16) - less).astype(np.int8)),
+            _packing(q, zeros, "rows", lambda array: (_rows(q, zeros, array).astype(np.int16) + q.moved).astype(byte)),
         )
 
 
 def _packing(q: QuantizedProduct, part: ConstantSpread, what: str, pack: Callable[[np.ndarray], np.ndarray]) -> Packing:
     shape = f"{q.product.depth}x{q.product.columns} in panels of {q.group}x{q.lanes}, blocks of {q.block}"
     lies = f"{part.at} by {part.operand.strides} from {part.operand.offset}, depth {q.depth}"
-    return Packing(f"quantised {what} of {part.operand.dtype.name} {shape}: {lies}", pack)
+    return Packing(f"quantised {what} as {q.packed.name} of {part.operand.dtype.name} {shape}: {lies}", pack)
 
 
 def _columns(q: QuantizedProduct) -> Iterator[tuple[slice, np.ndarray]]:

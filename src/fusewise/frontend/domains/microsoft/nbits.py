@@ -102,11 +102,12 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     what = (signed.name, n, k, None if order is None else order.tobytes())
     w = _derived(g, weights, TensorType(signed, (n, k)), what, made)
     x = x if order is None else g.Gather(x, order, axis=-1)
-    is_packed = order is None and (zeros is None or not is_exact) and (bits > 2 or block > _LEAST_BLOCK)
-    if call.attribute("accuracy_level") == INT8_LEVEL and is_packed:  # others are not rounded there, either
-        x = _rounded(g, x, k, block)
+    is_packed = order is None and (zeros is None or not is_exact) and (bits > 2 or 32 <= block <= 128)
     s, z = _matrix(g, scales, n, blocks), None if is_exact else _zero_points(g, call, bits, n, blocks)
+    if call.attribute("accuracy_level") == INT8_LEVEL and is_packed:  # others are not rounded there, either
+        x, s = _rounded(g, x, k, block), g.cast(s, FLOAT32)
     y = g.MatMul(x, g.Transpose(g.DequantizeLinear(w, s, z, axis=1, block_size=block), perm=[1, 0]))
+    y = g.cast(y, call["A"].dtype)
     if zeros is not None and is_exact:
         y = y - _moved(g, call, x, (k, block, blocks), _matrix(g, zeros, n, blocks) - float(1 << (bits - 1)), s)
     bias = call.get("bias")
@@ -129,7 +130,7 @@ def _rounded(g: DomainWriter, x: DomainValue, k: int, block: int) -> DomainValue
     codes = g.reshape(g.cast(g.Round(parts * factor), INT8), [*g.sizes(x)[:-1], blocks * block])
     codes = g.slice(codes, -1, 0, k) if missing else codes
     scales = g.reshape(largest / 127.0, [*g.sizes(x)[:-1], blocks])
-    return g.cast(g.DequantizeLinear(codes, scales, axis=-1, block_size=block), x.dtype)
+    return g.DequantizeLinear(codes, scales, axis=-1, block_size=block)
 
 
 def _zero_points(g: DomainWriter, call: DomainCall, bits: int, n: int, blocks: int) -> DomainValue:
