@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -76,3 +77,28 @@ def test_a_length_that_is_given_does_not_grow() -> None:
     graph = api.load(model_of(nodes), symbols={"past": 5}, free=True)
     with pytest.raises(UsageError, match="input 'a' cannot grow: it has 5 elements"):
         grown_in_place(graph)
+
+
+def test_a_branch_that_is_known_to_be_taken() -> None:
+    """As merged decoders have it: the other branch takes no past."""
+
+    def port(name: str, length: str = "past") -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2, length, 4])
+
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph(list(nodes), name, [], [port(f"{name}_out", "now")])
+
+    past = branch("past", helper.make_node("Concat", ["a"], ["copy"], axis=2), joined("copy", "n", "past_out"))
+    first = branch("first", helper.make_node("Identity", ["n"], ["first_out"]))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["n"], to=TensorProto.FLOAT),
+        helper.make_node("If", ["use"], ["c"], then_branch=past, else_branch=first, name="choice"),
+    ]
+    new = helper.make_tensor_value_info("x", TensorProto.INT32, ["batch", 2, "new", 4])
+    use = helper.make_tensor_value_info("use", TensorProto.BOOL, [1])
+    graph = helper.make_graph(nodes, "merged", [new, port("a"), use], [port("c", "now")])
+    model = helper.make_model(graph, opset_imports=OPSET, ir_version=10)
+    known = api.load(model, values={"use": np.array([True])}, free=True)
+    found = grown_in_place(known).growth
+    assert found is not None
+    assert found.pairs == (("a", "c", 2),)

@@ -23,6 +23,7 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.passes.canonical_ops import written_out
 from fusewise.passes.decompositions.whole_attention import WHOLE_ATTENTION
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.known_branch import KNOWN_BRANCH
 from fusewise.records import record
 from fusewise.trace import Trace
 
@@ -47,7 +48,7 @@ def grown_in_place(graph: Graph) -> Graph:
 
     Raises `UsageError` where there is none, where one that looks like it does something else, and where they are not equally long.
     """
-    apart = sweep(graph, Trace(), (_WITH_PAST, _OF_ONE_LENGTH))
+    apart = sweep(graph, Trace(), (KNOWN_BRANCH, _WITH_PAST, _OF_ONE_LENGTH))
     pairs = _pairs(apart)
     given = {pair.given for pair in pairs}
     for output in apart.outputs:
@@ -112,19 +113,25 @@ def _pairs(graph: Graph) -> list[_Pair]:
             or output in {pair.output for pair in found.values()}
         ):
             continue
-        given = concat.inputs[0]
+        given = _origin(graph, concat.inputs[0])
         if given in graph.inputs and given not in found and given not in concat.inputs[1:]:
             axis = concat.attribute("axis", 0) % graph.tensor(output).rank
             found[given] = _Pair(given, output, axis, concat)
     return list(found.values())
 
 
+def _origin(graph: Graph, value: str) -> str:
+    """What a value is a copy of."""
+    node = graph.producer_of(value)
+    while node is not None and (node.op == "Identity" or (node.op == "Concat" and len(node.inputs) == 1)):
+        value = node.inputs[0]
+        node = graph.producer_of(value)
+    return value
+
+
 def _maker(graph: Graph, value: str) -> Node | None:
     """The node that makes a value, behind copies."""
-    node = graph.producer_of(value)
-    while node is not None and node.op == "Identity" and not node.domain:
-        node = graph.producer_of(node.inputs[0])
-    return node
+    return graph.producer_of(_origin(graph, value))
 
 
 def _looks_grown(graph: Graph, value: str, output: str) -> bool:
@@ -142,6 +149,8 @@ def _why(graph: Graph, value: str, output: str) -> str:
     node = _maker(graph, output)
     if node is None:
         return "it is not computed"
+    if node.op == "If":
+        return f"node {node.label!r} (If) chooses it; give what it chooses by its contents (values, {node.inputs[0]!r})"
     if node.op == "Concat":
         return f"node {node.label!r} (Concat) begins with {node.inputs[0]!r}"
     return f"node {node.label!r} ({node.op}) makes it, and not a Concat of {value!r} and what is new"
