@@ -6,8 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tests.codegen.families.test_convolution import convolution
+from tests.codegen.ways import text_of, way
 
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.families.convolution.tiled import tile_convolution
+from fusewise.codegen.families.convolution.windows import windows_shared
+from fusewise.codegen.instructions.table import AMX_BF16, AMX_PARTS
 from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import MATRIX_TARGET
 from fusewise.fusion.plan import partition
@@ -83,3 +88,22 @@ def test_every_form_of_products_of_bytes(
     program = generate(partition(legalized(b.finish(y), MATRIX_TARGET, trace), trace), MATRIX_TARGET, trace)
     assert kernel in {event.what for event in trace if event.kind == "kernel" and event.applied}
     assert any("tdpb" in compile_assembly(one.build(), MATRIX_TARGET) for one in program.kernels)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    "dtype, kernel, counts", [(FLOAT32, "float32-in-parts", (12, 8)), (BFLOAT16, "bfloat16-tiles-convolution", (4, 4))]
+)
+def test_windows_that_share_what_is_copied(stride: int, dtype: DType, kernel: str, counts: tuple[int, int]) -> None:
+    """Taps are loops around the steps of a product, whose tiles load no more than others, and nothing is spilled."""
+    one = tile_convolution(kernel, AMX_PARTS if dtype == FLOAT32 else AMX_BF16, (windows_shared,))
+    attributes = {"strides": (stride,) * 2, "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
+    side = -(-56 // stride)
+    task = convolution("Conv", (1, 64, 56, 56), (64, 64, 3, 3), (1, 64, side, side), attributes, dtype=dtype)
+    found = way(one, task, MATRIX_TARGET)
+    assert (found.schedule.product.tile.rows, found.schedule.product.tile.vectors) == (32, 2)
+    text = compile_assembly(text_of(found, MATRIX_TARGET.instructions, "kernel"), MATRIX_TARGET, found.level)
+    words = Counter(line.split()[0] for line in text.splitlines() if line.strip())
+    told = [words[word] for word in ("tdpbf16ps", "tileloadd", "tilezero", "tilestored", "ldtilecfg", "tilerelease")]
+    assert told == [counts[0], counts[1] + 4, 0, 4, 1, 1], "sums begin with the bias"
+    assert "Spill" not in text
