@@ -12,6 +12,7 @@ from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
+from fusewise.passes.compute_wider import halves_in_float32
 from fusewise.passes.drop_dead import drop_dead
 from fusewise.passes.pipeline import CLEAN
 from fusewise.passes.quantized_to_integer import quantized_to_integer
@@ -49,9 +50,11 @@ def test_integers_are_convolved_where_no_convolution_of_floats_is_faster(
 
 
 def test_passes_are_those_asked_for_each_as_the_machine_likes_it() -> None:
-    assert passes_for(VNNI) == CLEAN
-    assert passes_for(AVX2) == passes_for(None) == tuple(stand_ins(AVX2).get(step, step) for step in CLEAN) != CLEAN
-    assert [step.__name__ for step in passes_for(AVX2)] == [step.__name__ for step in CLEAN]
+    usual = (halves_in_float32, *CLEAN)
+    assert passes_for(VNNI) == usual
+    assert passes_for(AVX2) == tuple(stand_ins(AVX2).get(step, step) for step in usual) != usual
+    assert passes_for(AVX2)[1:] == passes_for(None)
+    assert [step.__name__ for step in passes_for(AVX2)] == [step.__name__ for step in usual]
     assert passes_for(VNNI, False) == ()
     assert passes_for(AVX2, (drop_dead,)) == (drop_dead,)
     assert stand_ins(AVX2).keys() == {quantized_to_integer}
