@@ -121,6 +121,23 @@ def test_windows_in_groups(run_kernel: Any, target: Target, way: Way, groups: in
         assert "of a group do not fill blocks" in str(refusal(by(instruction, way), task, target))
 
 
+@pytest.mark.parametrize(
+    "batch, sides, taps, stride", [(3, (9,), (4,), 2), (1, (1, 9), (3, 2), 1), (2, (3, 4, 5), (2, 1, 3), 2)]
+)
+def test_windows_along_any_number_of_axes(
+    run_kernel: Any, target: Target, batch: int, sides: tuple[int, ...], taps: tuple[int, ...], stride: int
+) -> None:
+    """Of which one may have a single window."""
+    rank = len(sides)
+    attributes = {"strides": (stride,) * rank, "dilations": (1,) * rank, "pads": (1,) * rank + (0,) * rank, "group": 1}
+    extents = ((side - 1) * stride + tap - 1 for side, tap in zip(sides, taps, strict=True))
+    kernel, reference = by(PARTS, windows_shared), test_convolution.correlate(attributes)
+    shapes = (batch, 9, *extents), (6, 9, *taps)
+    test_convolution.check(
+        run_kernel, (kernel,), target, "Conv", *shapes, attributes, reference, tolerance=2 * BOUND, workers=3
+    )
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layout", ["planar", "last"])
 def test_windows_of_channels_apart(run_kernel: Any, target: Target, way: Way, layout: str) -> None:
