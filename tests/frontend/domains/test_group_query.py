@@ -169,6 +169,7 @@ def test_options(attributes: dict[str, Any]) -> None:
 
 def test_places_of_a_first_prompt_count_from_the_first() -> None:
     agree(case(2, 4, 0, [4, 4], places=RNG.integers(0, 30, (2, 4)), do_rotary=1))
+    agree(case(2, 1, 0, [1, 1], places=np.array([[5], [9]]), do_rotary=1))
     agree(case(2, 1, 4, [5, 5], places=RNG.integers(0, 30, (2, 1)), do_rotary=1))
 
 

@@ -143,8 +143,6 @@ def _turned(
     given = call.get("position_ids")
     if given is None:
         at = g.Unsqueeze(places.first, [1]) + tokens
-    elif q.dims[2] == 1:
-        at = given
     else:  # those of a first prompt count from the first of all
         at = g.Where(places.is_prompt, g.slice(g.slice(given, 0, 0, 1), 1, 0, 1) + tokens, given)
     tables = call["cos_cache"], call["sin_cache"]
