@@ -14,6 +14,7 @@ from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.runner import MOST_ROUNDS, Pass, PassStep, Runner
+from fusewise.passes.scale_by_column import scale_by_column
 from fusewise.passes.scale_samples import scale_samples
 from fusewise.passes.split_wide import split_wide
 from fusewise.passes.unroll_recurrences import unroll_recurrences
@@ -32,7 +33,7 @@ PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step not in _NATIVE
 faster with group normalisation as one node; and it runs a batch normalisation that is left over faster than the product and the
 sum."""
 
-DEFINED: tuple[Pass, ...] = (write_out, expand_undefined, scale_samples, split_wide)
+DEFINED: tuple[Pass, ...] = (write_out, expand_undefined, scale_samples, split_wide, scale_by_column)
 """The passes after which as much as can be has native code, whatever the precision."""
 
 PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
