@@ -24,6 +24,7 @@ from fusewise.frontend.bind import bind
 from fusewise.frontend.bodies import node_with_bodies, subgraph_of
 from fusewise.frontend.coverage import Coverage, check_node, domain_row, survey
 from fusewise.frontend.declared import without_shape
+from fusewise.frontend.domains.row import EXPANDED_OPSET
 from fusewise.frontend.domains.table import written
 from fusewise.frontend.external import ExternalData
 from fusewise.frontend.functions import FunctionKey, check_expansion, expanded, function_key, noted, unused
@@ -307,6 +308,15 @@ class _Import:
                     f"the model has more than {self.limits.nodes:,} nodes after old operators are replaced"
                 )
             function = self.functions.get(function_key(proto))
+            row = None if function is not None else domain_row(proto, opsets[_domain(proto.domain)])
+            if row is not None and row.expand is not None:
+                if opsets.get("", 0) < EXPANDED_OPSET:
+                    raise UnsupportedModel(
+                        f"node {node_label(proto)!r} ({proto.op_type}) is supported from opset {EXPANDED_OPSET} on; the model "
+                        f"imports opset {opsets.get('', 0)}"
+                    )
+                self._nodes(scope, row.expand(proto, self.fresh), opsets, calls + 1, f"node {node_label(proto)!r}")
+                continue
             if function is None:
                 self._node(scope, proto, opsets, calls)
                 continue

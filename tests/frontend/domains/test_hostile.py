@@ -21,12 +21,17 @@ TRIES = 12
 DIMS: tuple[Any, ...] = (0, 1, 2, 3, 8, "n", None)
 
 
+def value(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2])
+
+
 def attribute(rng: np.random.Generator, kind: int) -> Any:
     number = int(rng.choice([-1, 0, 1, 2, 3, 4, 8, 2**40]))
     made: dict[int, Any] = {
         1: float(number),
         2: number,
         3: str(rng.choice(TEXTS)),
+        5: helper.make_graph([helper.make_node("Identity", ["a"], ["b"])], "inner", *[[value("a")], [value("b")]]),
         4: helper.make_tensor("t", onnx.TensorProto.FLOAT, [2], [1.0, 2.0]),
         6: [float(n) for n in rng.integers(-2, 9, rng.integers(1, 5))],
         7: [int(n) for n in rng.integers(-2, 9, rng.integers(1, 5))],

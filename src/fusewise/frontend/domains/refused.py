@@ -26,7 +26,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "EPContext": _OTHER_MACHINES,
         "GatedDeltaNet": "its maker runs it on graphics processors alone",
         "GemmFloat8": "its maker runs it on graphics processors alone",
-        "GreedySearch": _WHOLE_DECODER,
         "LongformerAttention": "its maker runs it on graphics processors alone",
         "MatMulBlockQuantizedFp4Weight": "its maker runs it on graphics processors alone",
         "MatMulBlockQuantizedFp8Weight": "its maker runs it on graphics processors alone",

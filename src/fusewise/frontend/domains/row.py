@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import onnx
+
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.frontend.upgrade import PINNED_OPSET
@@ -22,11 +24,13 @@ from fusewise.ops.validity.use import Rule, Use
 from fusewise.records import record
 
 __all__ = [
+    "EXPANDED_OPSET",
     "MICROSOFT",
     "DomainAttribute",
     "DomainCall",
     "DomainRow",
     "Written",
+    "graph",
     "integer",
     "integers",
     "real",
@@ -37,6 +41,8 @@ __all__ = [
 ]
 
 MICROSOFT = "com.microsoft"
+EXPANDED_OPSET = 13
+"""The oldest opset of nodes that stand for one that holds graphs."""
 
 
 @record(frozen=True)
@@ -89,6 +95,11 @@ def integers(name: str, default: Sequence[int] | None = _REQUIRED) -> DomainAttr
     return _attribute(name, 7, default)
 
 
+def graph(name: str, default: None = _REQUIRED) -> DomainAttribute:
+    """A graph."""
+    return _attribute(name, 5, default)
+
+
 def texts(name: str, default: Sequence[str] | None = _REQUIRED) -> DomainAttribute:
     """A list of strings."""
     return _attribute(name, 8, default)
@@ -106,11 +117,13 @@ class DomainRow:
     - `shapes`, `rules`: what must hold of operands and attributes, as in `ops.validity` (a name in small letters is an attribute).
     - `write`: its outputs, written with ONNX's operators of opset `opset`. Raises `InvalidModel` or `UnsupportedModel` by
       `call.invalid` and `call.unsupported`.
+    - `expand`: for one that holds graphs, in place of `write`: the nodes that do what it does from `EXPANDED_OPSET` on, as those of
+      a function stand for its call; the second argument gives fresh names.
     - `newer`: the name of an attribute, and a value of it with which another opset is written in.
     """
 
     op: str
-    write: Callable[[DomainWriter, DomainCall], Written]
+    write: Callable[[DomainWriter, DomainCall], Written] | None
     operands: tuple[str, ...]
     attributes: tuple[DomainAttribute, ...] = ()
     outputs: tuple[str, ...] = ("output",)
@@ -119,6 +132,7 @@ class DomainRow:
     domain: str = MICROSOFT
     opset: int = PINNED_OPSET
     newer: tuple[str, int, int] | None = None
+    expand: Callable[[onnx.NodeProto, Callable[[str], str]], list[onnx.NodeProto]] | None = None
 
     def opset_of(self, integers: Mapping[str, int]) -> int:
         """The opset that a node with these attributes is written in."""

@@ -11,6 +11,7 @@ from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
 from fusewise.frontend.domains.microsoft.attention import ATTENTION
 from fusewise.frontend.domains.microsoft.biases import BIASES
 from fusewise.frontend.domains.microsoft.experts import EXPERTS
+from fusewise.frontend.domains.microsoft.generation import GENERATION
 from fusewise.frontend.domains.microsoft.group_query import GROUP_QUERY
 from fusewise.frontend.domains.microsoft.integer_products import INTEGER_PRODUCTS
 from fusewise.frontend.domains.microsoft.movement import MOVEMENT
@@ -40,6 +41,7 @@ ROWS: tuple[DomainRow, ...] = (
     *ATTENTION,
     *BIASES,
     *EXPERTS,
+    *GENERATION,
     *GROUP_QUERY,
     *INTEGER_PRODUCTS,
     *MOVEMENT,
@@ -88,6 +90,7 @@ def written(row: DomainRow, node: Node, site: WriterSite) -> list[Node]:
     found = _fault(row, full, site)
     if found:
         raise InvalidModel(f"node {node.label!r} ({node.op}): {found}")
+    assert row.write is not None, row.op
     outputs = row.write(g, DomainCall(row, full, g))
     return g.written(outputs if isinstance(outputs, tuple) else (outputs,))
 
