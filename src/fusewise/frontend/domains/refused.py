@@ -8,6 +8,7 @@ from types import MappingProxyType
 __all__ = ["REFUSED", "why_refused"]
 
 _OTHER_MACHINES = "it stands for code of other processors, which no file carries"
+_OTHERS_ALONE = "its maker writes it for graphics processors alone"
 _PACKED = "its maker runs it on graphics processors alone, over sequences without padding"
 _LAYOUT = "its operands are in a layout of graphics processors, which the file does not describe"
 _WHOLE_DECODER = "it runs a decoder as a host would; take the decoder out of it and call it step by step"
@@ -17,18 +18,21 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "AttnLSTM": "no tool has written it since 2019",
         "BeamSearch": _WHOLE_DECODER,
         "BifurcationDetector": "it decides between steps of a decoder; do so around the model",
-        "DecoderAttention": "its maker runs it on graphics processors alone",
-        "DecoderMaskedSelfAttention": "its maker runs it on graphics processors alone",
+        "DecoderAttention": _OTHERS_ALONE,
+        "DecoderMaskedSelfAttention": _OTHERS_ALONE,
         "DequantizeBFP": "its block floating point is of one accelerator",
         "DequantizeWithOrder": _LAYOUT,
         "DynamicSparseAttention": _PACKED,
         "DynamicTimeWarping": "it is a shortest path, which follows a model",
         "EPContext": _OTHER_MACHINES,
-        "GatedDeltaNet": "its maker runs it on graphics processors alone",
-        "GemmFloat8": "its maker runs it on graphics processors alone",
-        "LongformerAttention": "its maker runs it on graphics processors alone",
-        "MatMulBlockQuantizedFp4Weight": "its maker runs it on graphics processors alone",
-        "MatMulBlockQuantizedFp8Weight": "its maker runs it on graphics processors alone",
+        "GatedDeltaNet": _OTHERS_ALONE,
+        "GemmFloat8": _OTHERS_ALONE,
+        "LongformerAttention": _OTHERS_ALONE,
+        "MatMulBlockQuantizedFp4Weight": _OTHERS_ALONE,
+        "MatMulBlockQuantizedFp8Weight": _OTHERS_ALONE,
+        "MatMulFpQ4": "its weights are packed by a tool that is no more; quantise the model again, for MatMulNBits",
+        "MatMulNBitsMlp": _OTHERS_ALONE,
+        "MatMulNBitsQkv": _OTHERS_ALONE,
         "MaxpoolWithMask": "where its mask ends a window depends on the order of a loop that is not described",
         "NGramHashMapping": "it prepares token ids; do so before the model",
         "PackedAttention": _PACKED,
