@@ -52,10 +52,18 @@ def _is_taken(graph: Graph, weights: Node, value: str) -> bool:
 
 
 def _takes(graph: Graph, weights: Node, value: str, reader: Node) -> bool:
-    if reader.op == "Transpose" and not reader.domain:
+    if _is_between(graph, reader):
         return reader.outputs[0] not in graph.output_set and _is_taken(graph, weights, reader.outputs[0])
     found = _dequantised(graph, reader)
     return bool(found) and found[0] is weights and reader.inputs.count(value) == 1
+
+
+def _is_between(graph: Graph, node: Node) -> bool:
+    """May it stand between weights and their product: does it turn a matrix, or cast it to another float?"""
+    if node.domain or node.op not in ("Cast", "Transpose"):
+        return False
+    kind = graph.types.get(node.outputs[0])
+    return isinstance(kind, TensorType) and kind.is_fixed and kind.rank == 2 and kind.dtype in _FLOATS
 
 
 def dequantised_weights(graph: Graph, product: Node) -> tuple[Node, ...]:
@@ -91,11 +99,9 @@ def _dequantised(graph: Graph, product: Node) -> tuple[Node, ...]:
     depth = 1 if product.attribute("transB", 0) else 0
     found: list[Node] = []
     value = product.inputs[1]
-    while (node := graph.producer_of(value)) is not None and node.op == "Transpose" and not node.domain:
-        if node.attribute("perm", (1, 0)) == (1, 0):
+    while (node := graph.producer_of(value)) is not None and _is_between(graph, node):
+        if node.op == "Transpose" and tuple(node.attribute("perm", (1, 0))) == (1, 0):
             depth = 1 - depth
-        elif node.attribute("perm") != (0, 1):
-            return ()
         found.insert(0, node)
         value = node.inputs[0]
     if node is None or node.op != "DequantizeLinear" or node.domain or not _is_along(graph, node, depth):

@@ -70,6 +70,7 @@ def test_blocks_may_be_spread_over_the_depth() -> None:
 
 def test_float16_and_free_dimensions() -> None:
     agree(product(dtype=np.float16, zeros="packed"), tolerance=5e-3)
+    agree(product(n=264, k=512, dtype=np.float16, zeros="packed"), tolerance=5e-3)
     one = product(n=400, rows=(1, 3), zeros="packed")
     longer = RNG.standard_normal((2, 17, 80)).astype(np.float32)
     more = replace(one, operands=(longer, *one.operands[1:]))

@@ -181,7 +181,9 @@ def quantized_by(task: Task, left: OperandView, instructions: InstructionSet) ->
 def _parts(task: Task, element: Expr) -> tuple[ConstantSpread, ConstantSpread | None, ConstantSpread] | RefusalReason:
     """Weights, zero points if there are any, and scales of a dequantised element."""
     refused = RefusalReason("the right operand is not (w - z) * s of constants")
-    product = element.args[0] if element.op == "cast" and element.dtype in _FLOATS else element
+    product = element
+    while product.op == "cast" and product.dtype in _FLOATS:
+        product = product.args[0]
     if product.op != "mul":
         return refused
     number, scale = product.args
