@@ -38,7 +38,7 @@ _SHORT_NS = 2_000
 """Calls that take less by one worker are not shared out: meeting after each takes more than that saves, and without end where the
 system has put another worker aside."""
 
-_PERHAPS_SHORT_NS = 100_000
+_PERHAPS_SHORT_NS = 300_000
 """Calls that take more with all workers are none of these, even beside a busy core."""
 
 
