@@ -58,12 +58,14 @@ def _estimators() -> Mapping[str, tuple[Callable[[], Any], int]]:
     }
 
 
-def _learned(name: str, maps: bool, folder: Path) -> None:
+def _learned(name: str, maps: bool, words: bool, folder: Path) -> None:
     import skl2onnx
     from skl2onnx.common.data_types import FloatTensorType
 
     make, targets = _estimators()[name]
     x, y = _data(targets)
+    if words:
+        y = np.array(["red", "green", "blue", "white"], object)[y]
     rows = 300 if name in ("gaussian_process", "neighbours", "svm", "svm_regressor") else ROWS
     estimator = make().fit(x[:rows], y[:rows])
     kinds: dict[str, Any] = (
@@ -131,13 +133,16 @@ _NAMES = (
 _SIZES: Mapping[str, int] = MappingProxyType({"unk": BATCH, "None": BATCH, "N": BATCH})
 
 
-def _row(name: str, maps: bool = False) -> File:
-    return File(f"sklearn_{name}{'_maps' * maps}", "sklearn", partial(_learned, name, maps), _SIZES)
+def _row(name: str, maps: bool = False, words: bool = False) -> File:
+    make = partial(_learned, name, maps, words)
+    return File(f"sklearn_{name}{'_maps' * maps}{'_words' * words}", "sklearn", make, _SIZES)
 
 
 LEARNED: tuple[File, ...] = (
     *map(_row, _NAMES),
     *(_row(name, maps=True) for name in ("forest", "logistic_regression", "gradient_boosting")),
+    *(_row(name, words=True) for name in ("forest", "logistic_regression", "svm_linear")),
+    _row("forest", maps=True, words=True),
     File("sklearn_table", "sklearn", _table, _SIZES, {"colour": "words"}),
 )
 

@@ -99,9 +99,7 @@ CASES: tuple[tuple[str, tuple[np.ndarray, ...], dict[str, Any], int], ...] = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1][0].dtype}{list(case[1][0].shape)}")
-def test_answers_are_onnx_runtimes_and_native(case: tuple[str, tuple[np.ndarray, ...], dict[str, Any], int]) -> None:
-    op, operands, attributes, outputs = case
+def model_of(op: str, operands: tuple[np.ndarray, ...], attributes: dict[str, Any], outputs: int) -> onnx.ModelProto:
     names = [f"x{k}" for k in range(len(operands))]
     node = helper.make_node(op, names, [f"y{k}" for k in range(outputs)], domain=CLASSIC_DOMAIN, **attributes)
     inputs = [
@@ -110,11 +108,31 @@ def test_answers_are_onnx_runtimes_and_native(case: tuple[str, tuple[np.ndarray,
     ]
     graph = helper.make_graph([node], "one", inputs, [onnx.ValueInfoProto(name=name) for name in node.output])
     imports = [helper.make_opsetid("", 21), helper.make_opsetid(CLASSIC_DOMAIN, 3)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    feeds = dict(zip(names, operands, strict=True))
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1][0].dtype}{list(case[1][0].shape)}")
+def test_answers_are_onnx_runtimes_and_native(case: tuple[str, tuple[np.ndarray, ...], dict[str, Any], int]) -> None:
+    model, operands = model_of(*case), case[1]
+    feeds = {f"x{k}": given for k, given in enumerate(operands)}
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
     found = fusewise.compile(model, cache=False, threads=1, strict=True).run(None, feeds)
     assert within(found, expected), (found, expected)
+
+
+@pytest.mark.parametrize("op, attributes", [("LinearClassifier", _LINEAR), ("SVMClassifier", support(2, 4, 1))])
+def test_of_classes_that_are_words_the_labels_alone_are_looked_up_on_the_host(
+    op: str, attributes: dict[str, Any]
+) -> None:
+    named = {name: value for name, value in attributes.items() if name != "classlabels_ints"}
+    data = x(20, 4) / 9
+    model = model_of(op, (data,), {**named, "classlabels_strings": ["c", "a", "b"]}, 2)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x0": data})
+    compiled = fusewise.compile(model, cache=False, threads=1)
+    assert [step["op"] for step in compiled.summary["host"]] == ["Gather"]
+    labels, scores = compiled.run(None, {"x0": data})
+    assert labels.tolist() == expected[0].tolist()
+    assert within([scores], expected[1:])
 
 
 def test_every_row_has_a_case() -> None:

@@ -15,7 +15,7 @@ from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
 from fusewise.passes.notation import Notation, TensorValue
 
-__all__ = ["CLASSIC", "CLASSIC_DOMAIN"]
+__all__ = ["CLASSIC", "CLASSIC_DOMAIN", "classes_of", "labels_of"]
 
 CLASSIC_DOMAIN = "ai.onnx.ml"
 
@@ -30,6 +30,20 @@ def _floats(call: Call, name: str) -> np.ndarray:
 def _fits(numbers: np.ndarray, x: TensorValue) -> bool:
     """One number, or one for each feature?"""
     return x.rank > 0 and numbers.size in (1, x.dims[-1])
+
+
+def classes_of(call: Call) -> np.ndarray:
+    """The labels of all classes, whole numbers or words; none where there are neither or both."""
+    numbers = call.attribute("classlabels_int64s") or call.attribute("classlabels_ints") or ()
+    words = call.attribute("classlabels_strings") or ()
+    if numbers and words:
+        return np.empty(0, np.int64)
+    return np.array(words, object) if words else np.array(numbers, np.int64)
+
+
+def labels_of(g: Notation, classes: np.ndarray, scores: TensorValue) -> TensorValue:
+    """The label of each row's largest score."""
+    return g.Gather(g.constant(classes), g.ArgMax(scores, axis=1, keepdims=0))
 
 
 def _scaler(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
@@ -120,15 +134,14 @@ def _linear_regressor(g: Notation, call: Call, x: TensorValue) -> TensorValue | 
 
 
 def _linear_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
-    classes, how = call.attribute("classlabels_ints"), call.attribute("post_transform", "NONE")
-    if not classes or len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC"):
+    classes, how = classes_of(call), call.attribute("post_transform", "NONE")
+    if len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC"):
         return None
     scores = _scores(g, call, x, len(classes))
     if scores is None:
         return None
-    labels = g.Gather(g.constant(np.array(classes, np.int64)), g.ArgMax(scores, axis=1, keepdims=0))
     found = g.Softmax(scores, axis=1) if how == "SOFTMAX" else g.Sigmoid(scores) if how == "LOGISTIC" else scores
-    return labels, found
+    return labels_of(g, classes, scores), found
 
 
 def _kernel(g: Notation, call: Call, x: TensorValue, vectors: np.ndarray) -> TensorValue | None:
@@ -156,10 +169,10 @@ def _support_regressor(g: Notation, call: Call, x: TensorValue) -> TensorValue |
 
 def _support_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
     """Every two classes vote by the sign of their score; two classes alone have the score and its opposite."""
-    classes, sizes = call.attribute("classlabels_ints"), call.attribute("vectors_per_class") or ()
+    classes, sizes = classes_of(call), call.attribute("vectors_per_class") or ()
     vectors, weights, rho = (_floats(call, name) for name in ("support_vectors", "coefficients", "rho"))
     asked = call.attribute("prob_a") or call.attribute("prob_b") or call.attribute("post_transform", "NONE") != "NONE"
-    count, total = len(classes or ()), sum(sizes)
+    count, total = len(classes), sum(sizes)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     fits = len(sizes) == count and weights.size == (count - 1) * total and rho.size == len(pairs)
     if asked or count < 2 or not total or not fits or x.rank != 2 or vectors.size != total * x.dims[1]:
@@ -174,8 +187,7 @@ def _support_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[Tensor
     votes = np.array([[(c == i) - (c == j) for c in range(count)] for i, j in pairs], np.float32)
     second = np.array([sum(c == j for _, j in pairs) for c in range(count)], np.float32)
     found = g.MatMul(g.cast(g.Greater(scores, 0.0), FLOAT32), votes) + second
-    labels = g.Gather(g.constant(np.array(classes, np.int64)), g.ArgMax(found, axis=1, keepdims=0))
-    return labels, g.Concat(-scores, scores, axis=1) if count == 2 else scores
+    return labels_of(g, classes, found), g.Concat(-scores, scores, axis=1) if count == 2 else scores
 
 
 CLASSIC: tuple[Decomposition, ...] = (

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.ops.forests import tables_of
 from fusewise.ops.plain.classic import listed
 from fusewise.ops.spec import Call
+from fusewise.passes.decompositions.classic import classes_of, labels_of
 from fusewise.passes.decompositions.row import Decomposition, row
 from fusewise.passes.notation import Notation, TensorValue
 
@@ -24,7 +23,7 @@ _REGRESSOR = "ai.onnx.ml.TreeEnsembleRegressor"
 
 
 def _classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
-    node, classes = call.node, list(call.attribute("classlabels_int64s") or ())
+    node, classes = call.node, classes_of(call)
     how = node.attribute("post_transform", "NONE")
     if len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC") or x.rank != 2 or x.dtype != FLOAT32:
         return None
@@ -35,7 +34,7 @@ def _classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, .
     if tables is None or tables.features > x.dims[1]:
         return None
     scores = g.typed(_REGRESSOR, TensorType(FLOAT32, (x.dims[0], len(classes))), x, **settings)
-    labels = g.Gather(g.constant(np.array(classes, np.int64)), g.ArgMax(scores, axis=1, keepdims=0))
+    labels = labels_of(g, classes, scores)
     return labels, g.Softmax(scores, axis=1) if how == "SOFTMAX" else g.Sigmoid(scores) if how == "LOGISTIC" else scores
 
 
