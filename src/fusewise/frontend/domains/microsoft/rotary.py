@@ -52,7 +52,7 @@ def _rotary_embedding(g: DomainWriter, call: DomainCall) -> Written:
     half = tables[0].extent(1)
     heads = call.attribute("num_heads")
     if not heads:
-        if width is None or not half or width % (2 * half):
+        if not width or not half or width % (2 * half):
             raise call.invalid("it needs num_heads, as the width of its input is no multiple of what is turned")
         heads = width // (2 * half)
     x4 = g.Reshape(x, [0, 0, heads, -1 if width is None else width // heads])

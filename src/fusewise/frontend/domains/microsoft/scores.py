@@ -166,7 +166,8 @@ def products(
     `sink` (heads): a score for each head that is part of the softmax's sum alone.
     """
     heads, shared = a.q.extent(1), a.k.extent(1)
-    assert heads is not None and shared is not None, "heads are attributes"
+    if heads is None or shared is None:
+        raise g.unsupported(f"how many heads {a.k.name!r} has must be known here; state it in the model")
     wide = [g.cast(x, FLOAT32) for x in (a.q, a.k, a.v)]
     q = _grouped(g, wide[0], heads, shared)
     k, v = (g.Unsqueeze(x, [2]) for x in wide[1:])
