@@ -10,19 +10,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel
-from fusewise.frontend.domains.refused import why_refused
-from fusewise.frontend.domains.row import DomainRow
-from fusewise.frontend.domains.table import nearest, row_of
 from fusewise.frontend.functions import FunctionKey, function_key
 from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
 from fusewise.frontend.upgrade_six import SIX
 from fusewise.ops.registered import REGISTERED
+
+if TYPE_CHECKING:
+    from fusewise.frontend.domains.row import DomainRow
 
 __all__ = ["Coverage", "check_node", "domain_row", "survey"]
 
@@ -99,6 +100,9 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
 
 def _hint(domain: str, op: str) -> str:
     """Why an operator is not supported, or what else may have been meant."""
+    from fusewise.frontend.domains.refused import why_refused
+    from fusewise.frontend.domains.table import nearest
+
     reason, name = why_refused(domain, op), nearest(domain, op)
     if reason:
         return f": {reason}"
@@ -213,8 +217,11 @@ def _schema(op: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
 def domain_row(node: onnx.NodeProto, version: int) -> DomainRow | None:
     """The row of an operator that ONNX does not have in opset `version` of its domain; None where there is none, too."""
     domain, op, _ = function_key(node)
-    row = row_of(domain, op)
-    return row if row is not None and _schema(op, domain, version) is None else None
+    if _schema(op, domain, version) is not None:
+        return None
+    from fusewise.frontend.domains.table import row_of  # twenty files, which models of ONNX's operators do without
+
+    return row_of(domain, op)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ from fusewise.frontend.bind import bind
 from fusewise.frontend.bodies import node_with_bodies, subgraph_of
 from fusewise.frontend.coverage import Coverage, check_node, domain_row, survey
 from fusewise.frontend.declared import without_shape
-from fusewise.frontend.domains.row import EXPANDED_OPSET
-from fusewise.frontend.domains.table import written
 from fusewise.frontend.external import ExternalData
 from fusewise.frontend.functions import FunctionKey, check_expansion, expanded, function_key, noted, unused
 from fusewise.frontend.infer_control import body_inputs
@@ -310,12 +308,8 @@ class _Import:
             function = self.functions.get(function_key(proto))
             row = None if function is not None else domain_row(proto, opsets[_domain(proto.domain)])
             if row is not None and row.expand is not None:
-                if opsets.get("", 0) < EXPANDED_OPSET:
-                    raise UnsupportedModel(
-                        f"node {node_label(proto)!r} ({proto.op_type}) is supported from opset {EXPANDED_OPSET} on; the model "
-                        f"imports opset {opsets.get('', 0)}"
-                    )
-                self._nodes(scope, row.expand(proto, self.fresh), opsets, calls + 1, f"node {node_label(proto)!r}")
+                inner = row.expanded(proto, opsets.get("", 0), self.fresh)
+                self._nodes(scope, inner, opsets, calls + 1, f"node {node_label(proto)!r}")
                 continue
             if function is None:
                 self._node(scope, proto, opsets, calls)
@@ -348,7 +342,7 @@ class _Import:
         }
         node = node_with_bodies(proto, bodies, _origin(proto), partial(self.weights.constant, where=node_label(proto)))
         row = domain_row(proto, version)
-        for replacement in upgraded(node, version, scope) if row is None else written(row, node, scope):
+        for replacement in upgraded(node, version, scope) if row is None else row.written(node, scope):
             scope.add(replacement)
 
     def _constant(self, proto: onnx.NodeProto) -> Constant:

@@ -17,9 +17,11 @@ from typing import Any
 import onnx
 
 from fusewise.errors import InvalidModel, UnsupportedModel
-from fusewise.frontend.domains.writer import DomainValue, DomainWriter
+from fusewise.frontend.domains.writer import DomainValue, DomainWriter, WriterSite
+from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import PINNED_OPSET
 from fusewise.ir.graph import Constant, Node
+from fusewise.ops.validity.signature import misfit
 from fusewise.ops.validity.use import Rule, Use
 from fusewise.records import record
 
@@ -139,6 +141,42 @@ class DomainRow:
         if self.newer is None or integers.get(self.newer[0]) != self.newer[1]:
             return self.opset
         return self.newer[2]
+
+    def written(self, node: Node, site: WriterSite) -> list[Node]:
+        """The nodes that do what `node` does, their types inferred. Raises `InvalidModel` where the row forbids its operands."""
+        g = DomainWriter(site, node)
+        defaults = {one.name: one.default for one in self.attributes if node.attribute(one.name) is None}
+        full = node.with_attributes(**defaults)
+        found = self._fault(full, site)
+        if found:
+            raise g.invalid(found)
+        assert self.write is not None, self.op
+        outputs = self.write(g, DomainCall(self, full, g))
+        return g.written(outputs if isinstance(outputs, tuple) else (outputs,))
+
+    def _fault(self, node: Node, site: WriterSite) -> str:
+        """What the row forbids about a node; rules come first, as in `ops.validity`."""
+        use = Use(
+            node,
+            tuple(site.type_of(name) if name else None for name in node.inputs),
+            tuple(site.value_of(name) if name else None for name in node.inputs),
+            1,
+            self.operand_names,
+        )
+        for rule in self.rules:
+            if wrong := rule(use):
+                return wrong
+        shapes = self.shapes if isinstance(self.shapes, str) else self.shapes(use)
+        return misfit(shapes, use, {}) if shapes else ""
+
+    def expanded(self, proto: onnx.NodeProto, opset: int, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
+        """The nodes in place of one that holds graphs, in a model of an ONNX opset."""
+        assert self.expand is not None, self.op
+        if opset < EXPANDED_OPSET:
+            raise UnsupportedModel(
+                f"node {node_label(proto)!r} ({self.op}) is supported from opset {EXPANDED_OPSET} on; the model imports {opset}"
+            )
+        return self.expand(proto, fresh)
 
     @property
     def inputs_taken(self) -> tuple[int, int]:

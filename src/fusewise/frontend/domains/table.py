@@ -1,4 +1,4 @@
-"""Every operator of other domains that is known, and a node of one written in ONNX's operators."""
+"""Every operator of other domains that is known, by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from fusewise.errors import InvalidModel
 from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
 from fusewise.frontend.domains.microsoft.attention import ATTENTION
 from fusewise.frontend.domains.microsoft.biases import BIASES
@@ -27,14 +26,10 @@ from fusewise.frontend.domains.microsoft.quantized_layers import QUANTIZED_LAYER
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
 from fusewise.frontend.domains.microsoft.states import STATES
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
-from fusewise.frontend.domains.row import DomainCall, DomainRow
-from fusewise.frontend.domains.writer import DomainWriter, WriterSite
-from fusewise.ir.graph import Node
+from fusewise.frontend.domains.row import DomainRow
 from fusewise.ops.registered import REGISTERED
-from fusewise.ops.validity.signature import misfit
-from fusewise.ops.validity.use import Use
 
-__all__ = ["ROWS", "is_built_in", "nearest", "row_of", "written"]
+__all__ = ["ROWS", "is_built_in", "nearest", "row_of"]
 
 ROWS: tuple[DomainRow, ...] = (
     *ACTIVATIONS,
@@ -80,32 +75,3 @@ def nearest(domain: str, op: str) -> str:
     return next(
         iter(get_close_matches(op, [name for owner, name in (*_BY_NAME, *REGISTERED.rows) if owner == domain], 1)), ""
     )
-
-
-def written(row: DomainRow, node: Node, site: WriterSite) -> list[Node]:
-    """The nodes that do what `node` does, their types inferred. Raises `InvalidModel` where the row forbids its operands."""
-    g = DomainWriter(site, node)
-    defaults = {a.name: a.default for a in row.attributes if node.attribute(a.name) is None}
-    full = node.with_attributes(**defaults)
-    found = _fault(row, full, site)
-    if found:
-        raise InvalidModel(f"node {node.label!r} ({node.op}): {found}")
-    assert row.write is not None, row.op
-    outputs = row.write(g, DomainCall(row, full, g))
-    return g.written(outputs if isinstance(outputs, tuple) else (outputs,))
-
-
-def _fault(row: DomainRow, node: Node, site: WriterSite) -> str:
-    """What the row forbids about a node; rules come first, as in `ops.validity`."""
-    use = Use(
-        node,
-        tuple(site.type_of(name) if name else None for name in node.inputs),
-        tuple(site.value_of(name) if name else None for name in node.inputs),
-        1,
-        row.operand_names,
-    )
-    for rule in row.rules:
-        if wrong := rule(use):
-            return wrong
-    shapes = row.shapes if isinstance(row.shapes, str) else row.shapes(use)
-    return misfit(shapes, use, {}) if shapes else ""
