@@ -26,16 +26,14 @@ INT8_LEVEL = 4
 def codes_of(packed: np.ndarray, bits: int, axis_length: int, dtype: DType) -> np.ndarray:
     """Numbers of so many bits, several in a byte along the last axis with the first in the lowest bits, as unsigned ones of a type,
     or as signed ones less half their range."""
-    parts = [(packed >> (bits * k)) & ((1 << bits) - 1) for k in range(8 // bits)]
-    joined = np.stack(parts, axis=-1).reshape(*packed.shape[:-1], -1)[..., :axis_length]
-    if dtype.kind == "uint":
-        return np.ascontiguousarray(joined).astype(dtype.numpy)
-    return (joined.astype(np.int8) - (1 << (bits - 1))).astype(dtype.numpy) if bits < 8 else _less_half(joined)
-
-
-def _less_half(codes: np.ndarray) -> np.ndarray:
-    """Bytes less 128, as int8."""
-    return np.ascontiguousarray(codes ^ np.uint8(128)).view(np.int8)
+    parts, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    joined = np.empty((*packed.shape, parts), np.uint8)
+    for k in range(parts):
+        joined[..., k] = (packed >> np.uint8(bits * k)) & mask
+    codes = np.ascontiguousarray(joined.reshape(*packed.shape[:-1], -1)[..., :axis_length])
+    if dtype.kind == "int":
+        codes ^= np.uint8(1 << (bits - 1))  # less half the range, in so many bits
+    return codes.view(dtype.numpy)
 
 
 def _constant(g: DomainWriter, call: DomainCall, name: str) -> Constant:
