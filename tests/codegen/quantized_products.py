@@ -10,13 +10,28 @@ from tests.codegen.ways import way
 
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT16, FLOAT32, DType, dtype_named
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT8, DType, dtype_named
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
+from fusewise.ops.build import GraphBuilder
 from fusewise.ops.expr import Expr, cast, index, load
 from fusewise.records import record
 
-__all__ = ["Product", "check"]
+__all__ = ["Product", "check", "quantised_products"]
+
+
+def quantised_products(b: GraphBuilder, rows: int, depth: int, columns: int) -> tuple[str, str]:
+    """Write products with one matrix of weights in blocks of 16 steps, of floats and of bytes; give both results."""
+    some, block = np.random.default_rng(7), 16
+    blocks = -(-depth // block)
+    stored = b.constant(some.integers(0, 16, (depth, columns)).astype(dtype_named("uint4").numpy))
+    scales = b.constant(some.uniform(0.01, 0.1, (blocks, columns)).astype(np.float32))
+    zeros = b.constant(some.integers(0, 16, (blocks, columns)).astype(dtype_named("uint4").numpy))
+    weights = [b.op("DequantizeLinear", stored, scales, zeros, axis=0, block_size=block) for _ in range(2)]
+    codes, factors = b.input("codes", (rows, depth), INT8), b.input("factors", (rows, blocks))
+    bytes_of_rows = b.op("DequantizeLinear", codes, factors, axis=1, block_size=block)
+    floats = b.input("floats", (rows, depth))
+    return b.op("MatMul", floats, weights[0]), b.op("MatMul", bytes_of_rows, weights[1])
 
 
 @record

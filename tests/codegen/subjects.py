@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 from benchmarks.operators.row import model_of
 from benchmarks.operators.table import ROWS
+from tests.codegen.quantized_products import quantised_products
 
 from fusewise import api
 from fusewise.codegen.candidates import candidates
@@ -119,6 +120,8 @@ def _others() -> Iterator[Partition]:
     yield groups_of(_convolutions(1024, 32, 1))
     yield groups_of(_convolutions(32, 8, 1), "bfloat16")
     yield groups_of(_convolutions(32, 8, 1, "ConvTranspose"), "bfloat16")
+    b = GraphBuilder("quantised")
+    yield groups_of(b.finish(*quantised_products(b, 5, 128, 144)))
 
 
 def tasks_of(groups: Partition) -> dict[str, Task]:

@@ -19,7 +19,7 @@ from fusewise.codegen.families.winograd import kernel as winograd
 from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import MATRIX_TARGET, Target
-from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT32, UINT8, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT8, INT32, UINT8, DType
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
 from fusewise.lower.task import RefusalReason, Task
@@ -49,11 +49,27 @@ class Case:
     def of_integers(self) -> bool:
         return self.op in ("ConvInteger", "MatMulInteger")
 
+    @property
+    def of_blocks(self) -> bool:
+        return self.kernel.startswith("quantised-")
+
+    def dequantised(self, b: GraphBuilder, weights: str) -> str:
+        """With a scale for every 16 steps."""
+        scales = np.random.default_rng(8).uniform(0.01, 0.1, (self.w[0] // 16, self.w[1])).astype(np.float32)
+        return str(b.op("DequantizeLinear", weights, b.constant(scales), axis=0, block_size=16))
+
+    def rounded(self, b: GraphBuilder, x: str) -> str:
+        """Rows of bytes, with a scale for every 16."""
+        scales = b.op("Gather", x, b.constant(np.arange(self.x[1] // 16)), axis=1)
+        return str(b.op("DequantizeLinear", b.op("Cast", x, to=INT8.onnx), scales, axis=1, block_size=16))
+
     def graph(self, shared: bool) -> Graph:
         """With the weights as one value, or as two that are equal."""
         b, rng = GraphBuilder(self.kernel), np.random.default_rng(5)
         x = b.input("x", self.x)
-        if self.of_integers:
+        if self.of_blocks:
+            array, data = rng.integers(-9, 9, self.w).astype(np.int8), self.rounded(b, x) if self.dtype == INT8 else x
+        elif self.of_integers:
             array, data = rng.integers(-9, 9, self.w).astype(np.int8), b.op("Cast", x, to=UINT8.onnx)
         else:
             array = (rng.standard_normal(self.w) / math.sqrt(self.w[0])).astype(self.dtype.numpy)
@@ -63,13 +79,15 @@ class Case:
         weights = b.constant(array)
         other = weights if shared else b.constant(array.copy())
         first = other if self.again == "left" else data
+        weights = self.dequantised(b, weights) if self.of_blocks else weights
         operands = (first, weights, other) if self.again == "bias" else (first, weights)
         y = b.op(self.op, *operands, **self.attributes)
         if self.again != "bias":
-            y = b.op("Add", y, b.op("Cast", other, to=INT32.onnx) if self.of_integers else other)
+            wide = INT32 if self.of_integers else FLOAT32 if self.of_blocks else None
+            y = b.op("Add", y, other if wide is None else b.op("Cast", other, to=wide.onnx))
         if self.again == "left":
             y = b.op("Add", y, data)
-        return b.finish(y if self.dtype == FLOAT32 else b.op("Cast", y, to=FLOAT32.onnx))
+        return b.finish(y if self.dtype in (FLOAT32, INT8) else b.op("Cast", y, to=FLOAT32.onnx))
 
 
 CASES = (
@@ -90,6 +108,8 @@ CASES = (
     Case("byte-convolution", "ConvInteger", (8, 8, 5, 5), (8, 8, 3, 3)),
     Case("integer-product", "MatMulInteger", SQUARE, SQUARE),
     Case("byte-product", "MatMulInteger", SQUARE, SQUARE),
+    Case("quantised-product", "MatMul", SQUARE, SQUARE),
+    Case("quantised-rows-product", "MatMul", SQUARE, SQUARE, dtype=INT8),
 )
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from tests.codegen.quantized_products import quantised_products
 
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT8
 from fusewise.ir.graph import Graph, Node, attributes_of
@@ -122,6 +123,11 @@ def integers(d: Draft) -> tuple[str, ...]:
     varying = d.b.op("MatMulInteger", a, d.b.op("Transpose", b, perm=[1, 0]), zero, zero)
     convolved = d.b.op("ConvInteger", x, w, zero), d.b.op("ConvInteger", x, own, zero, group=16)
     return *convolved, d.b.op("MatMulInteger", a, constant, zero), varying
+
+
+def quantised(d: Draft) -> tuple[str, ...]:
+    """Weights so many that they stay as small as they are."""
+    return quantised_products(d.b, 7, 136, 130)
 
 
 def norms_and_pools(d: Draft) -> tuple[str, ...]:
@@ -246,6 +252,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
             exact=True,
         ),
         "integers": Case(("integer-convolution", "integer-product", "depthwise-convolution"), integers),
+        "quantised": Case(("quantised-product", "quantised-rows-product"), quantised),
         "norms and pools": Case(("rows", "softmax-rows", "channel-norm", "pool"), norms_and_pools),
         "attention": Case(("attention", "attention-few"), attentions),
         "linear attention": Case(("linear-attention",), linear_attentions),

@@ -102,6 +102,7 @@ ROWS_OF = ("attention-few", "bfloat16-convolution", "channel-norm", "forest", "l
 ELSEWHERE = {
     *("depthwise-convolution", "scaled-convolution", "winograd-convolution"),
     *("strassen-convolution", "strassen-product"),
+    *("quantised-product", "quantised-rows-product"),
     *(kernel.name for kernel in UNIT_KERNELS),
 }
 """Kernels that do not take these tasks: tests of their families interpret them, where they run short ones."""
