@@ -182,6 +182,7 @@ def test_heads_that_share_keys_are_dealt_out_where_there_are_few(target: Target)
 
     assert [parts(1, 8, workers) for workers in (1, 2, 3, 8)] == [1, 2, 4, 8]
     assert [parts(2, 4, workers) for workers in (1, 2, 3, 64)] == [1, 1, 2, 4]
+    assert [parts(2, sharing, 1) for sharing in (8, 12, 16, 17)] == [1, 2, 2, 17], "at most eight queries at a time"
 
 
 def test_few_queries_are_few_and_lie_side_by_side(target: Target) -> None:

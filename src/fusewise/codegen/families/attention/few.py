@@ -30,7 +30,7 @@ from fusewise.records import record
 __all__ = ["FEW_QUERIES", "FewSchedule"]
 
 MOST_ROWS = 8
-"""Queries of all heads that share keys, of which this is for: with more, packing pays."""
+"""Queries at a time, of heads that share keys. With more than one query for each of more heads, packing pays."""
 
 WHOLE = 16
 """A row of scores is a whole number of so many."""
@@ -45,7 +45,7 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
         return s
     lanes = instructions.lanes
     queries = hint(s.queries)
-    if s.sharing * queries > MOST_ROWS or (s.free_queries and queries > 1):
+    if queries > 1 and (s.sharing * queries > MOST_ROWS or s.free_queries):
         return RefusalReason("many queries", str(s.sharing * queries))
     if s.free_queries and known_equal(s.queries, s.keys):
         return RefusalReason("as many queries as keys, of one token one")
@@ -67,14 +67,10 @@ class FewSchedule:
 
 
 def _schedules(s: AttentionShape, task: Task, target: Target) -> tuple[FewSchedule]:
-    """As few parts as every worker has one of."""
-    units = hint(s.batch) * s.heads // s.sharing
-    return (FewSchedule(next((p for p in _divisors(s.sharing) if units * p >= target.workers), s.sharing)),)
-
-
-def _divisors(number: int) -> list[int]:
-    """Of a number, in order."""
-    return [n for n in range(1, number + 1) if number % n == 0]
+    """As few parts as every worker has one of, and not too many queries in one."""
+    units, least = hint(s.batch) * s.heads // s.sharing, s.sharing * s.queries / MOST_ROWS
+    divisors = [n for n in range(1, s.sharing + 1) if s.sharing % n == 0]
+    return (FewSchedule(next((n for n in divisors if n >= least and units * n >= target.workers), s.sharing)),)
 
 
 @record(frozen=True)
@@ -113,19 +109,19 @@ def _pitch(s: AttentionShape) -> int:
     return -(-s.keys // WHOLE) * WHOLE
 
 
-def _room(s: AttentionShape) -> int:
+def _room(s: AttentionShape, schedule: FewSchedule) -> int:
     """Elements that all rows of scores take."""
-    return s.sharing * s.queries * _pitch(s) + (WHOLE if s.free_keys else 0)
+    return s.sharing // schedule.parts * s.queries * _pitch(s) + (WHOLE if s.free_keys else 0)
 
 
 def _arguments(s: AttentionShape, task: Task, schedule: FewSchedule) -> tuple[Argument, ...]:
-    nbytes = 4 * (_room(s) + MOST_ROWS)
+    nbytes = 4 * (_room(s, schedule) + MOST_ROWS)
     return operand_arguments(task, [working_memory(nbytes)])
 
 
 def _write(o: OpenFunction, s: AttentionShape, schedule: FewSchedule) -> None:
     f, scratch, units = o.f, o.scratch(), s.heads // s.sharing * schedule.parts
-    e = _Emission(o, s, schedule.parts, scratch, f.at(scratch, _room(s)), o.finish)
+    e = _Emission(o, s, schedule.parts, scratch, f.at(scratch, _room(s, schedule)), o.finish)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
         batch, part = f.udiv(number, units), f.urem(number, units)
