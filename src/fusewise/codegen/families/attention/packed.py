@@ -1,8 +1,8 @@
 """Scaled dot-product attention as one kernel: scores, mask, softmax and the sum over values, strip by strip.
 
 Takes a task whose anchor is ONNX's Attention, which is computed in float32; gives LLVM IR. A worker packs the keys and values of a
-head into panels once, then takes strips of queries. A strip's scores are a few rows that stay in cache from the product that makes
-them to the one that uses them, so no tensor of queries times keys is ever in memory:
+head into panels once for all queries that share them, then takes strips of these. A strip's scores are a few rows that stay in cache
+from the product that makes them to the one that uses them, so no tensor of queries times keys is ever in memory:
 
     for head:  pack keys, pack values
       for strip of queries:  scores = queries keys^T, scaled and masked;  their exponentials and sums;  exponentials values / sums
@@ -182,7 +182,8 @@ def _write(o: OpenFunction, s: AttentionShape, schedule: AttentionSchedule) -> N
 
     def head(number: Value, _: Sequence[Value]) -> None:
         batch, own = f.udiv(number, s.heads), f.urem(number, s.heads)
-        f.stage(tag, number, lambda: _pack(e, batch, own))
+        shared = f.udiv(number, s.sharing) if s.sharing > 1 else number
+        f.stage(tag, shared, lambda: _pack(e, batch, own))
         before = f.mul(number, e.strips)
         first, last = f.maximum(f.sub(low, before), 0), f.minimum(f.sub(high, before), e.strips)
         f.loop(first, last, 1, lambda strip, _: _strip(e, batch, own, strip), rolled=True)
