@@ -1,8 +1,8 @@
 """Scaled dot-product attention as one kernel: scores, mask, softmax and the sum over values, strip by strip.
 
 Takes a task whose anchor is ONNX's Attention, which is computed in float32; gives LLVM IR. A worker packs the keys and values of a
-head into panels once for all queries that share them, then takes strips of these. A strip's scores are a few rows that stay in cache
-from the product that makes them to the one that uses them, so no tensor of queries times keys is ever in memory:
+head into panels once for all queries that share them, then takes strips of these. A strip's scores are a few rows that stay in a
+cache from the product that makes them to the one that uses them, so no tensor of queries times keys is ever in memory:
 
     for head:  pack keys, pack values
       for strip of queries:  scores = queries keys^T, scaled and masked;  their exponentials and sums;  exponentials values / sums
