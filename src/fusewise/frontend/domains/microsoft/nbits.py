@@ -88,7 +88,7 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     x, scales, zeros = call["A"], call["scales"], call.get("zero_points")
     if x.extent(-1) not in (None, k):
         raise call.invalid(f"the last dimension of its input 'A' is {x.extent(-1)}; its attribute K is {k}")
-    _check_shape(call, "scales", _constant(g, call, "scales").type, (n, blocks), (n * blocks,))
+    _check_shape(call, "scales", TensorType(scales.dtype, _dims(call, "scales")), (n, blocks), (n * blocks,))
     is_exact = zeros is None or zeros.dtype != UINT8
     signed = dtype_named(f"int{bits}" if is_exact else f"uint{bits}")
     order = _order(g, call, k, block)
@@ -212,48 +212,58 @@ _TABLES = (
 
 def _gather(g: DomainWriter, call: DomainCall) -> DomainValue:
     """Rows as they are stored, dequantised; zeros where an index is none."""
-    data, block = _constant(g, call, "data"), call.attribute("block_size")
-    rank = data.type.rank
-    if data.dtype.name not in ("int4", "uint4", "uint8"):
-        raise call.unsupported(f"its input 'data' is of {data.dtype.name}; int4, uint4 and uint8 are supported")
-    bits = _width(call) if data.dtype == UINT8 else 4
+    data, block = call["data"], call.attribute("block_size")
+    rank, dtype = data.rank, data.dtype
+    if dtype.name not in ("int4", "uint4", "uint8"):
+        raise call.unsupported(f"its input 'data' is of {dtype.name}; int4, uint4 and uint8 are supported")
+    bits = _width(call) if dtype == UINT8 else 4
     _check_block(call, block)
     for name in ("gather_axis", "quantize_axis"):
         if not -rank <= call.attribute(name) < rank:
             raise call.invalid(f"its attribute {name} is {call.attribute(name)}; its input 'data' has {rank} axes")
     along, over = call.attribute("gather_axis") % rank, call.attribute("quantize_axis") % rank
-    if along == over:
-        raise call.unsupported("it gathers along the axis that blocks lie along; choose another gather_axis")
-    in_byte = 8 // bits if data.dtype == UINT8 else 1
-    dims = (*data.type.dims[:-1], data.type.dims[-1] * in_byte)
+    if along == over or (dtype == UINT8 and along):
+        raise call.unsupported("rows are gathered along the first axis, blocks lie along another; choose these axes")
+    stored = _dims(call, "data")
+    dims = (*stored[:-1], stored[-1] * (8 // bits if dtype == UINT8 else 1))
     blocks = tuple(-(-dim // block) if axis == over else dim for axis, dim in enumerate(dims))
-    _check_shape(call, "scales", _constant(g, call, "scales").type, blocks)
+    _check_shape(call, "scales", TensorType(call["scales"].dtype, _dims(call, "scales")), blocks)
     index = call["indices"]
     inside = g.And(g.GreaterOrEqual(index, -dims[along]), g.Less(index, dims[along]))
     index = g.Where(inside, index, 0)
-    codes = _gathered_codes(g, data, bits, dims, index, along)
-    zeros = g.Gather(_zeros_of_rows(g, call, data.dtype, bits, blocks), index, axis=along)
+    codes = _gathered_codes(g, call, "data", bits, dims, index, along)
+    zeros = _gathered_zeros(g, call, bits, blocks, index, along)
     behind = over + (index.rank - 1 if over > along else 0)
     scales = g.Gather(call["scales"], index, axis=along)
     found = g.DequantizeLinear(codes, scales, zeros, axis=behind, block_size=block)
     return g.Where(g.reshape(inside, [*g.sizes(inside), *(1 for _ in range(rank - 1 - along))]), found, 0.0)
 
 
+def _dims(call: DomainCall, name: str) -> tuple[int, ...]:
+    """The shape of an operand, which has to be known."""
+    found = tuple(dim for dim in call[name].dims if isinstance(dim, int))
+    if len(found) < call[name].rank:
+        raise call.unsupported(f"the shape of its input {name!r} must be known")
+    return found
+
+
 def _gathered_codes(
-    g: DomainWriter, data: Constant, bits: int, dims: tuple[int, ...], index: DomainValue, along: int
+    g: DomainWriter, call: DomainCall, name: str, bits: int, dims: tuple[int, ...], index: DomainValue, along: int
 ) -> DomainValue:
     """Some rows as unsigned bytes, one for each weight: rows of whole bytes are gathered as they are stored, and parted then."""
-    parts, stored = 8 // bits, data
-    if data.dtype != UINT8:
-        parts = 1 if dims[-1] % 2 or along == len(dims) - 1 else 2
+    parts, stored = 8 // bits, call[name]
+    if stored.dtype != UINT8:
+        parts, data = 1 if dims[-1] % 2 or along == len(dims) - 1 else 2, _constant(g, call, name)
         kind = TensorType(UINT8, (*dims[:-1], dims[-1] // parts))
-        stored = LazyConstant(kind, lambda: _bytes_of(data.read_once(), parts), (id(data), "bytes", parts), again=True)
+        stored = _derived(g, data, kind, ("bytes", parts), lambda array: _bytes_of(array, parts))
     rows = g.Gather(stored, index, axis=along)
     if parts == 1:
         return rows
     shifted = [g.BitShift(rows, bits * k, direction="RIGHT") if k else rows for k in range(parts)]
     single = [g.Unsqueeze(g.BitwiseAnd(one, (1 << bits) - 1), [-1]) for one in shifted]
-    return g.reshape(g.Concat(*single, axis=-1), [*g.sizes(rows)[:-1], dims[-1]])
+    length = _dims(call, name)[-1] * parts if call[name].dtype == UINT8 else dims[-1]
+    found = g.reshape(g.Concat(*single, axis=-1), [*g.sizes(rows)[:-1], length])
+    return found if length == dims[-1] else g.slice(found, -1, 0, dims[-1])
 
 
 def _bytes_of(codes: np.ndarray, parts: int) -> np.ndarray:
@@ -264,22 +274,19 @@ def _bytes_of(codes: np.ndarray, parts: int) -> np.ndarray:
     return np.ascontiguousarray(wide if parts == 1 else wide[..., ::2] | wide[..., 1::2] << 4)
 
 
-def _zeros_of_rows(g: DomainWriter, call: DomainCall, dtype: DType, bits: int, blocks: tuple[int, ...]) -> DomainValue:
-    """Zero points as bytes, one for each block; without any, half the range, and that of uint4 none."""
-    kind = TensorType(UINT8, blocks)
-    if "zero_points" not in call:
-        usual = 0 if dtype.name == "uint4" else 1 << (bits - 1)
-        return g.constant(
-            LazyConstant(kind, lambda: np.full(blocks, usual, np.uint8), ("zero points", usual, blocks), again=True)
-        )
-    given = _constant(g, call, "zero_points")
-    if dtype != UINT8:
-        _check_shape(call, "zero_points", given.type, blocks)
-        return g.constant(
-            LazyConstant(kind, lambda: _bytes_of(given.read_once(), 1), (id(given), "bytes", 1), again=True)
-        )
-    _check_shape(call, "zero_points", given.type, (*blocks[:-1], -(-blocks[-1] * bits // 8)))
-    return _derived(g, given, kind, ("codes", bits, blocks), lambda array: codes_of(array, bits, blocks[-1], UINT8))
+def _gathered_zeros(
+    g: DomainWriter, call: DomainCall, bits: int, blocks: tuple[int, ...], index: DomainValue, along: int
+) -> DomainValue:
+    """Zero points of some rows as bytes; without any, half the range, and that of uint4 none."""
+    dtype = call["data"].dtype
+    if "zero_points" in call:
+        stored = -(-blocks[-1] * bits // 8) if dtype == UINT8 else blocks[-1]
+        _check_shape(call, "zero_points", TensorType(dtype, _dims(call, "zero_points")), (*blocks[:-1], stored))
+        return _gathered_codes(g, call, "zero_points", bits, blocks, index, along)
+    usual = 0 if dtype.name == "uint4" else 1 << (bits - 1)
+    kind, recipe = TensorType(UINT8, blocks), ("zero points", usual, blocks)
+    every = LazyConstant(kind, lambda: np.full(blocks, usual, np.uint8), recipe, again=True)
+    return g.Gather(every, index, axis=along)
 
 
 NBITS: tuple[DomainRow, ...] = (
