@@ -17,7 +17,29 @@ HEADING = "\n## Operators of ONNX Runtime\n"
 
 _HEAD = """
 These are written in ONNX's operators while a model is read, and run as those do ({rows} operators). An operand or output with `?`
-may be absent, one with `*` is any number of them. Others are added by `fusewise.register_domain`.
+may be absent, one with `*` is any number of them. Others are added by `fusewise.register_domain`: written in the same way, and then
+compiled, or computed on the host by a function of NumPy arrays, beside one of their types.
+
+```python
+import numpy as np
+import fusewise
+from fusewise.ir.types import TensorType
+
+fusewise.register_domain(
+    "org.example",
+    fusewise.DomainOperator(
+        "Swish", ("x",), attributes={{"beta": 1.0}}, write=lambda g, call: call["x"] * g.Sigmoid(call["x"] * call.attribute("beta"))
+    ),
+    fusewise.DomainOperator(
+        "Median", ("x",), compute=lambda x: np.median(x, -1).astype(x.dtype), types=lambda x: TensorType(x.dtype, x.shape[:-1])
+    ),
+)
+model = fusewise.compile("model.onnx")
+```
+
+A model with such operators is not kept in the cache of compiled models. One that NumPy computes has to be registered before a
+compiled file that needs it is opened. `fusewise optimize --target onnxruntime` writes some of the table back where they stand for
+several nodes.
 
 | operator | operands | outputs | attributes |
 | --- | --- | --- | --- |
