@@ -77,8 +77,8 @@ CASES: tuple[tuple[str, tuple[np.ndarray, ...], dict[str, Any], int], ...] = (
     ("LinearRegressor", (x(5, 4),), {"coefficients": listed(8), "targets": 2, "intercepts": [0.5, 1.5]}, 1),
     *(
         ("Normalizer", (data,), {"norm": norm}, 1)
-        for data in (x(3, 4), np.zeros((2, 3), np.float32), x(4))
-        for norm in ("L1", "L2")
+        for data in (x(3, 4), -np.abs(x(2, 3)), np.zeros((2, 3), np.float32), x(4))
+        for norm in ("MAX", "L1", "L2")
     ),
     ("OneHotEncoder", (np.array([[1, 5], [9, 2]]),), {"cats_int64s": [5, 1, 2], "zeros": 1}, 1),
     ("OneHotEncoder", (np.array([1.0, 5.0, 3.0], np.float32),), {"cats_int64s": [5, 1, 2]}, 1),

@@ -148,7 +148,8 @@ def test_linear_models_and_scalers() -> None:
     same("LinearRegressor", data, coefficients=weights, intercepts=[1.0, 2.0, 3.0], targets=3)
     same("Scaler", data, offset=[0.5, 1.0, 2.0], scale=[1.0, 2.0, 3.0])
     for norm in ("MAX", "L1", "L2"):
-        same("Normalizer", np.abs(data), norm=norm)
+        same("Normalizer", data, norm=norm)
+        same("Normalizer", np.zeros((2, 3), np.float32), norm=norm)
     same("Binarizer", data, threshold=0.25)
 
 

@@ -333,13 +333,11 @@ def _normalizer(node: Node) -> Function:
     def run(data: Any) -> Any:
         if data.dtype != np.float32 or data.ndim != 2:
             raise Other
-        large = np.abs(data)
-        if norm == "MAX":
-            size = large.max(axis=1, keepdims=True)
-        else:
-            size = (
-                large.sum(axis=1, keepdims=True) if norm == "L1" else np.sqrt((data * data).sum(axis=1, keepdims=True))
-            )
+        if norm == "MAX":  # of the values, not of their magnitudes
+            size = data.max(axis=1, keepdims=True)
+            return data / np.where(size == 0, np.float32(1), size)
+        squares = (data * data).sum(axis=1, keepdims=True)
+        size = np.abs(data).sum(axis=1, keepdims=True) if norm == "L1" else np.sqrt(squares)
         return data / np.maximum(size, np.float32(1e-30))
 
     return run

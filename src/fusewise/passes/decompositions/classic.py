@@ -58,10 +58,13 @@ def _binarizer(g: Notation, call: Call, x: TensorValue) -> TensorValue:
 
 
 def _normalizer(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
-    """A row of zeros stays one."""
+    """A row stays as it is where it would be divided by zero. `MAX` is of the values, not of their magnitudes."""
     norm, data = call.attribute("norm", "MAX"), g.cast(x, FLOAT32)
-    if norm not in ("L1", "L2") or not 0 < x.rank < 3:
+    if norm not in ("MAX", "L1", "L2") or not 0 < x.rank < 3:
         return None
+    if norm == "MAX":
+        largest = g.ReduceMax(data, [-1], keepdims=1)
+        return data / g.Where(g.Equal(largest, 0.0), 1.0, largest) if x.dims[-1] else data
     reduce = g.ReduceL1 if norm == "L1" else g.ReduceL2
     return data / g.Max(reduce(data, [-1], keepdims=1), 1e-30)
 
