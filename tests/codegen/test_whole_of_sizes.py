@@ -36,6 +36,13 @@ def top_k() -> tuple[Graph, dict[str, Any]]:
     return b.finish(*made), {"x": ("batch", "steps", 40)}
 
 
+def top_k_of_columns() -> tuple[Graph, dict[str, Any]]:
+    """Elements of a line are as far apart as there are columns, of which there may be one."""
+    b = GraphBuilder("top_k_of_columns")
+    made = b.op("TopK", b.input("x", (40, 3)), b.constant(np.array([7])), outputs=2, axis=0)
+    return b.finish(*made), {"x": (40, "batch")}
+
+
 def scatter() -> tuple[Graph, dict[str, Any]]:
     b = GraphBuilder("scatter")
     x, at, u = b.input("x", (5, 4)), b.input("at", (3, 1), INT64), b.input("u", (3, 4))
@@ -48,6 +55,7 @@ CASES = {
     "GRU": recurrence("GRU", 3, linear_before_reset=1),
     "RNN": recurrence("RNN", 1),
     "TopK": top_k(),
+    "TopK of columns": top_k_of_columns(),
     "ScatterND": scatter(),
 }
 

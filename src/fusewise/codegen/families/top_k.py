@@ -142,7 +142,7 @@ class _Selection:
         """The keys of a line side by side, behind them some that are worse than any."""
         f, plan = self.function, self.plan
         element = f"i{max(8, plan.dtype.bits)}"
-        whole = plan.extent // plan.lanes * plan.lanes if stride == 1 else 0
+        whole = plan.extent // plan.lanes * plan.lanes if not isinstance(stride, Size) and stride == 1 else 0
 
         def many(i: Value, _: object) -> None:
             raw = f.load(vector(element, plan.lanes), f.at(source, i, element))
