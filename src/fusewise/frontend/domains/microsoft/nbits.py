@@ -19,6 +19,9 @@ __all__ = ["NBITS"]
 
 _WIDTHS = (2, 4, 8)
 _LEAST_BLOCK = 16
+_ROUNDED_BLOCKS = {2: (32, 64, 128), 4: (16, 32, 64, 128, 256), 8: (16, 32, 64, 128, 256)}
+"""By width, the blocks for which ONNX Runtime rounds rows where it may."""
+
 INT8_LEVEL = 4
 """The accuracy level at which the left operand is rounded to 8 bits, too."""
 
@@ -100,7 +103,7 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     what = (signed.name, n, k, None if order is None else order.tobytes())
     w = _derived(g, weights, TensorType(signed, (n, k)), what, made)
     x = x if order is None else g.Gather(x, order, axis=-1)
-    is_packed = order is None and (zeros is None or not is_exact) and (bits > 2 or 32 <= block <= 128)
+    is_packed = order is None and (zeros is None or not is_exact) and block in _ROUNDED_BLOCKS[bits]
     s, z = _matrix(g, scales, n, blocks), None if is_exact else _zero_points(g, call, bits, n, blocks)
     if call.attribute("accuracy_level") == INT8_LEVEL and is_packed:  # others are not rounded there, either
         x, s = _rounded(g, x, k, block), g.cast(s, FLOAT32)
@@ -109,6 +112,8 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     if zeros is not None and is_exact:
         y = y - _moved(g, call, x, (k, block, blocks), _matrix(g, zeros, n, blocks) - float(1 << (bits - 1)), s)
     bias = call.get("bias")
+    if bias is not None:
+        _check_shape(call, "bias", TensorType(bias.dtype, _dims(call, "bias")), (n,))
     return y if bias is None else y + bias
 
 
