@@ -50,7 +50,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "RestorePadding": _PACKED,
         "Sampling": _WHOLE_DECODER,
         "Snpe": _OTHER_MACHINES,
-        "SparseAttention": "its cache has to lie in the memory of what it becomes, which a file cannot say",
         "SparseAttentionIndexer": "which keys it picks of equal ones is not described",
         "SparsePagedAttention": _PACKED,
         "SparseToDenseMatMul": "its operand is a sparse tensor",

@@ -24,6 +24,7 @@ from fusewise.frontend.domains.microsoft.quantized import QUANTIZED
 from fusewise.frontend.domains.microsoft.quantized_experts import QUANTIZED_EXPERTS
 from fusewise.frontend.domains.microsoft.quantized_layers import QUANTIZED_LAYERS
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
+from fusewise.frontend.domains.microsoft.sparse import SPARSE
 from fusewise.frontend.domains.microsoft.states import STATES
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
 from fusewise.frontend.domains.row import DomainRow
@@ -50,6 +51,7 @@ ROWS: tuple[DomainRow, ...] = (
     *QUANTIZED_EXPERTS,
     *QUANTIZED_LAYERS,
     *ROTARY,
+    *SPARSE,
     *STATES,
     *WINDOWS,
 )

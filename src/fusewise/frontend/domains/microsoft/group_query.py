@@ -26,7 +26,7 @@ from fusewise.ir.dtypes import INT64
 from fusewise.ops.validity.rules import at_least, between, flag, one_of
 from fusewise.records import record
 
-__all__ = ["GROUP_QUERY"]
+__all__ = ["GROUP_QUERY", "Places", "last_seen", "places_of", "projected"]
 
 
 _TOGETHER = (
@@ -38,7 +38,7 @@ _TOGETHER = (
 
 
 @record(frozen=True)
-class _Places:
+class Places:
     """Where things are, int64: `total` (batch), how many keys a sample has; `first` (batch), where its new ones begin; `is_prompt`
     (no dimensions), whether there was nothing before."""
 
@@ -61,8 +61,14 @@ class _Cached:
 def _group_query_attention(g: DomainWriter, call: DomainCall) -> Written:
     _check(call)
     heads, shared = call.attribute("num_heads"), call.attribute("kv_num_heads")
-    q, k, v = _projected(g, call, heads, shared)
-    places = _places(g, call, q)
+    q, k, v = projected(g, call, heads, shared)
+    if "q_norm_weight" in call:
+        epsilon = call.attribute("qk_norm_epsilon")
+        q, k = (
+            g.RMSNormalization(x, call[f"{name}_norm_weight"], axis=-1, epsilon=epsilon)
+            for name, x in (("q", q), ("k", k))
+        )
+    places = places_of(g, g.cast(call["seqlens_k"], INT64) + 1, call["total_sequence_length"], q)
     q, k = _turned(g, call, places, q, k)
     cached = _cached(g, call, places, k, v)
     keys, values, present = cached.keys, cached.values, (cached.present_keys, cached.present_values)
@@ -106,9 +112,10 @@ def _check(call: DomainCall) -> None:
         raise call.invalid("do_rotary needs the inputs 'cos_cache' and 'sin_cache'")
 
 
-def _projected(
+def projected(
     g: DomainWriter, call: DomainCall, heads: int, shared: int
 ) -> tuple[DomainValue, DomainValue, DomainValue]:
+    """Queries, keys and values by heads, which are given apart or side by side."""
     q, k, v = call["query"], call.get("key"), call.get("value")
     if k is None or v is None:
         width = q.extent(2)
@@ -118,24 +125,19 @@ def _projected(
             )
         size = width // (heads + 2 * shared)
         q, k, v = g.several("Split", 3, q, [heads * size, shared * size, shared * size], axis=2)
-    q, k, v = by_heads(g, q, heads), by_heads(g, k, shared), by_heads(g, v, shared)
-    if "q_norm_weight" in call:
-        epsilon = call.attribute("qk_norm_epsilon")
-        q = g.RMSNormalization(q, call["q_norm_weight"], axis=-1, epsilon=epsilon)
-        k = g.RMSNormalization(k, call["k_norm_weight"], axis=-1, epsilon=epsilon)
-    return q, k, v
+    return by_heads(g, q, heads), by_heads(g, k, shared), by_heads(g, v, shared)
 
 
-def _places(g: DomainWriter, call: DomainCall, q: DomainValue) -> _Places:
-    total = g.Reshape(g.cast(call["seqlens_k"], INT64), [-1]) + 1
-    longest = g.Reshape(g.cast(call["total_sequence_length"], INT64), g.constant(np.zeros(0, np.int64)))
+def places_of(g: DomainWriter, total: DomainValue, longest: DomainValue, q: DomainValue) -> Places:
+    """By how many keys each sample has and the most of them, of queries by heads."""
+    total = g.Reshape(g.cast(total, INT64), [-1])
     tokens = g.scalar(g.dim(q, 2))
-    is_prompt = g.Equal(longest, tokens)
-    return _Places(total, g.Where(is_prompt, g.number(0, INT64), total - tokens), is_prompt)
+    is_prompt = g.Equal(g.Reshape(g.cast(longest, INT64), g.constant(np.zeros(0, np.int64))), tokens)
+    return Places(total, g.Where(is_prompt, g.number(0, INT64), total - tokens), is_prompt)
 
 
 def _turned(
-    g: DomainWriter, call: DomainCall, places: _Places, q: DomainValue, k: DomainValue
+    g: DomainWriter, call: DomainCall, places: Places, q: DomainValue, k: DomainValue
 ) -> tuple[DomainValue, DomainValue]:
     if not call.attribute("do_rotary"):
         return q, k
@@ -150,7 +152,7 @@ def _turned(
     return one, other
 
 
-def _cached(g: DomainWriter, call: DomainCall, places: _Places, k: DomainValue, v: DomainValue) -> _Cached:
+def _cached(g: DomainWriter, call: DomainCall, places: Places, k: DomainValue, v: DomainValue) -> _Cached:
     past = call.get("past_key"), call.get("past_value")
     if past[0] is None or past[1] is None or past[0].dims[2] == 0:
         return _Cached(k, v, k, v, counted(g, g.dim(k, 2)))
@@ -167,7 +169,7 @@ def _cached(g: DomainWriter, call: DomainCall, places: _Places, k: DomainValue, 
     return _Cached(*seen, keys, values, counted(g, g.dim(seen[0], 2)))
 
 
-def _joined(g: DomainWriter, call: DomainCall, places: _Places, past: DomainValue, new: DomainValue) -> DomainValue:
+def _joined(g: DomainWriter, call: DomainCall, places: Places, past: DomainValue, new: DomainValue) -> DomainValue:
     """The cache with the new rows: in their places of a buffer, or behind the past, where they close up with a shorter one."""
     if new.dims[2] == 0:
         return past
@@ -201,15 +203,18 @@ def _is_of_sizes(g: DomainWriter, call: DomainCall) -> bool:
     return longest is not None and None not in longest.reshape(-1).tolist()
 
 
-def _allowed(g: DomainWriter, call: DomainCall, places: _Places, q: DomainValue, j: DomainValue) -> DomainValue:
+def _allowed(g: DomainWriter, call: DomainCall, places: Places, q: DomainValue, j: DomainValue) -> DomainValue:
     """Which keys a query sees: those up to its own place, a window of them, or all there are; (batch, 1, queries, keys)."""
-    last = g.Unsqueeze(places.total, [1, 2, 3]) - 1
-    if call.attribute("causal"):
-        i = g.Unsqueeze(counted(g, g.dim(q, 2)), [1]) + g.Unsqueeze(places.first, [1, 2, 3])
-        last = g.Min(i, last)
+    last = last_seen(g, places, q) if call.attribute("causal") else g.Unsqueeze(places.total, [1, 2, 3]) - 1
     allowed = g.LessOrEqual(j, last)
     window = call.attribute("local_window_size")
     return g.And(allowed, g.Greater(j, last - window)) if window >= 0 else allowed
+
+
+def last_seen(g: DomainWriter, places: Places, q: DomainValue) -> DomainValue:
+    """The last key that each query sees, (batch, 1, queries, 1): that of its own place, or the last there is."""
+    own = g.Unsqueeze(counted(g, g.dim(q, 2)), [1]) + g.Unsqueeze(places.first, [1, 2, 3])
+    return g.Min(own, g.Unsqueeze(places.total, [1, 2, 3]) - 1)
 
 
 def _of_length(g: DomainWriter, added: DomainValue, keys: DomainValue) -> DomainValue:
