@@ -295,8 +295,9 @@ def test_an_ensemble_of_inner_nodes_and_leaves(modes: tuple[int, ...], aggregate
 
 @pytest.mark.parametrize("how", ["NONE", "SOFTMAX", "LOGISTIC"])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_forest_that_classifies_is_native(how: str, classes: int) -> None:
-    """Weights of all classes, or of one of two."""
+@pytest.mark.parametrize("based", [False, True])
+def test_a_forest_that_classifies_is_native(how: str, classes: int, based: bool) -> None:
+    """Weights of all classes, or of one of two; a base value for each score."""
     rng = np.random.default_rng(0)
     found, leaves = forest(rng, 5, 5, 3, MODES[:1], True)
     signs = [1 if how == "NONE" or classes > 2 else (-1) ** k for k in range(len(leaves))]
@@ -307,6 +308,7 @@ def test_a_forest_that_classifies_is_native(how: str, classes: int) -> None:
         "class_weights": [float(w) * sign / 64 for w, sign in zip(rng.integers(1, 9, len(leaves)), signs, strict=True)],
         "classlabels_int64s": [7, 3, 9][:classes],
         "post_transform": how,
+        **({"base_values": [0.25, -0.5, 0.125][: 1 if classes == 2 else 3]} if based else {}),
         **found,
     }
     if classes == 2 and how == "SOFTMAX":

@@ -49,10 +49,11 @@ def _scores(node: Node, classes: int, how: str) -> dict[str, Any] | None:
     if weights is None:
         return None
     if len(set(ids)) == 1:  # the one score is that of the second class, and what it lacks that of the first
-        if classes != 2 or ids[0] != 0 or any(base or ()):
+        given = 0.0 if not any(base or ()) else base[0] if base is not None and len(base) == 1 else None
+        if classes != 2 or ids[0] != 0 or given is None:
             return None
         ids, places = ids + [1] * len(ids), [place + place for place in places]
-        weights, base = [-weight for weight in weights] + weights, [float(how == "NONE"), 0.0]
+        weights, base = [-weight for weight in weights] + weights, [float(how == "NONE") - given, given]
     found: dict[str, Any] = {name: value for name, value in node.attributes if name.startswith("nodes_")}
     found |= {"n_targets": classes, "target_ids": ids, "target_weights": weights}
     found |= {"target_treeids": places[0], "target_nodeids": places[1]}
