@@ -72,3 +72,14 @@ def test_they_stay_packed_in_a_shorter_precision() -> None:
     assert "quantised-product" in names
     wanted = kernels(one)[1]
     assert np.abs(found - wanted).max() <= 1e-2 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_weights_that_several_products_read_stay_as_they_are_for_each(turned: bool) -> None:
+    again = helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "t" if turned else "e"], ["z"])
+    between = [] if turned else [helper.make_node("Transpose", ["d"], ["e"], perm=[1, 0])]
+    shared = model(TURNED, PRODUCT, *between, *again, helper.make_node("Add", ["y", "z"], ["sum"]))
+    names, found = kernels(shared)
+    assert [name for name in names if name != "any-nest"] == ["quantised-product"] * 2
+    other = kernels(shared, disable=("fold_constants", "quantised-product"))[1]
+    np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-4)

@@ -11,6 +11,7 @@ from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.expand_undefined import expand_undefined
 from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.mixed_precision import mixed_precision
+from fusewise.passes.own_weights import own_weights
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.runner import MOST_ROUNDS, Pass, PassStep, Runner
@@ -33,7 +34,7 @@ PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step not in _NATIVE
 faster with group normalisation as one node; and it runs a batch normalisation that is left over faster than the product and the
 sum."""
 
-DEFINED: tuple[Pass, ...] = (write_out, expand_undefined, scale_samples, split_wide, scale_by_column)
+DEFINED: tuple[Pass, ...] = (write_out, expand_undefined, scale_samples, split_wide, scale_by_column, own_weights)
 """The passes after which as much as can be has native code, whatever the precision."""
 
 PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
