@@ -135,5 +135,24 @@ def test_of_classes_that_are_words_the_labels_alone_are_looked_up_on_the_host(
     assert within([scores], expected[1:])
 
 
+def test_labels_that_are_picked_for_any_number_of_rows_are_native() -> None:
+    """As converters write classifiers: the features of a vector of classes at the largest scores."""
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["at"], axis=1, keepdims=0),
+        helper.make_node("ArrayFeatureExtractor", ["classes", "at"], ["y"], domain=CLASSIC_DOMAIN),
+    ]
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", 3])]
+    classes = onnx.numpy_helper.from_array(np.array([5, -1, 8]), "classes")
+    graph = helper.make_graph(nodes, "picked", inputs, [onnx.ValueInfoProto(name="y")], [classes])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(CLASSIC_DOMAIN, 3)]
+    model = fusewise.compile(
+        helper.make_model(graph, opset_imports=imports, ir_version=10), cache=False, threads=1, strict=True
+    )
+    for rows in (1, 2, 33):
+        data = x(rows, 3, seed=rows)
+        (found,) = model.run(None, {"x": data})
+        np.testing.assert_array_equal(found, np.array([[5, -1, 8]])[:, data.argmax(axis=1)])
+
+
 def test_every_row_has_a_case() -> None:
     assert {row.op for row in CLASSIC} == {case[0] for case in CASES}

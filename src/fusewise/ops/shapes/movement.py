@@ -202,6 +202,14 @@ def _like_indices(case: Operands) -> tuple[Shape, ...]:
     return (indices,)
 
 
+def _extracted(case: Operands) -> tuple[Shape, ...]:
+    """As many features as there are places; a vector is one row."""
+    data = case.shape()
+    if not data:
+        raise Unknown
+    return ((*(data[:-1] or (1,)), math.prod(case.shape(1))),)
+
+
 def _gathered_nd(case: Operands) -> tuple[Shape, ...]:
     data, indices = case.shape(), case.shape(1)
     depth = indices[-1]
@@ -223,6 +231,7 @@ MOVEMENT: Mapping[str, Row] = MappingProxyType(
         "DepthToSpace": _depth_to_space,
         "Expand": _expanded,
         "Flatten": _flattened,
+        "ai.onnx.ml.ArrayFeatureExtractor": _extracted,
         "Gather": _gathered,
         "GatherElements": _like_indices,
         "GatherND": _gathered_nd,
