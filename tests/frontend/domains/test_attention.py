@@ -115,12 +115,33 @@ def test_a_bias_is_broadcast() -> None:
     agree(Case("Attention", operands, {"num_heads": HEADS}, constant=(1, 2)))
 
 
-def test_quantised() -> None:
-    codes = RNG.integers(0, 256, (2, 3, WIDTH)).astype(np.uint8)
-    weights = RNG.integers(0, 256, (WIDTH, 3 * WIDTH)).astype(np.uint8)
-    one = np.float32(0.02).reshape(())
-    operands = (codes, weights, B, one, one, ints([3, 2]), np.uint8(120).reshape(()), np.uint8(130).reshape(()))
+ONE, ZERO = np.float32(0.02).reshape(()), np.uint8(120).reshape(())
+
+
+def codes(kind: type, *shape: int) -> np.ndarray:
+    return RNG.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape).astype(kind)
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_quantised(by_column: bool) -> None:
+    scale = (np.abs(floats(3 * WIDTH)) / 50 + 0.001).astype(np.float32) if by_column else ONE
+    zero = codes(np.int8, 3 * WIDTH) if by_column else np.int8(3).reshape(())
+    weights = codes(np.int8, WIDTH, 3 * WIDTH)
+    operands = (codes(np.uint8, 2, 3, WIDTH), weights, B, ONE, scale, ints([3, 2]), ZERO, zero)
     agree(Case("QAttention", operands, {"num_heads": HEADS}, constant=(1, 2, 3, 4, 6, 7)), tolerance=1e-4)
+
+
+def test_quantised_with_a_past() -> None:
+    weights = codes(np.int8, WIDTH, 3 * WIDTH)
+
+    def case(batch: int, tokens: int, past: int) -> Case:
+        x, before = codes(np.uint8, batch, tokens, WIDTH), floats(2, batch, HEADS, past, SIZE)
+        operands = (x, weights, B, ONE, ONE, columns(batch, tokens + past), ZERO, None, before)
+        attributes = {"num_heads": HEADS, "unidirectional": 1}
+        return Case("QAttention", operands, attributes, constant=(1, 2, 3, 4, 6), outputs=2)
+
+    free = {0: TOKENS, 5: {0: "batch", 1: "all"}, 8: {1: "batch", 3: "past"}}
+    agree(case(2, 3, 4), case(1, 1, 6), free=free, tolerance=1e-4)
 
 
 # -- queries, keys and values -----------------------------------------------------------------------------------------------
