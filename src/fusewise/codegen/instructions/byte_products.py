@@ -113,6 +113,8 @@ def split(weights: np.ndarray) -> SplitWeights:
 
 def bytes_of(weights: np.ndarray) -> list[np.ndarray]:
     """Whole numbers as sums of signed bytes: as much as fits, and as often as it takes what is left, which is mostly zeros."""
+    if weights.dtype == np.int8:
+        return [weights]
     parts, rest = list[np.ndarray](), weights.astype(np.int16)
     while not parts or rest.any():
         parts.append(np.clip(rest, -MOST, MOST - 1).astype(np.int8))

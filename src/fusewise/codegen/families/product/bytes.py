@@ -85,7 +85,7 @@ def byte_panels(
 
     def pack(array: np.ndarray) -> np.ndarray:
         parts = [panels(arrange(part), tile.lanes, tile.vectors) for part in bytes_of(array)]
-        every = np.concatenate(parts, -2)
+        every = parts[0] if len(parts) == 1 else np.concatenate(parts, -2)
         return stream(every, np.tile(places, len(parts)), tile.lanes, tile.rows * tile.vectors, whole)
 
     panel = f"{tile.rows}x{tile.vectors}x{tile.lanes}"
