@@ -46,8 +46,8 @@ def test_a_quiet_machine_is_used_whole(workers: int) -> None:
 
 @pytest.mark.parametrize("calls, size", [(5, 2), (1000, 1)])
 def test_short_calls_are_made_by_one_even_beside_a_busy_core(calls: int, size: int) -> None:
-    """Each takes a microsecond, or 200."""
-    found, _ = spent(Crew(2, calls), 1, lambda workers, rng: 1 if workers == 1 else 20 if calls == 1000 else 0.7)
+    """Each takes a third of a microsecond, or 60."""
+    found, _ = spent(Crew(2, calls), 1, lambda workers, rng: 0.3 if workers == 1 else 20 if calls == 1000 else 0.2)
     assert found[size] > 0.95 * found.total()
 
 
