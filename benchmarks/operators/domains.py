@@ -28,10 +28,16 @@ from fusewise.ir.types import TensorType
 fusewise.register_domain(
     "org.example",
     fusewise.DomainOperator(
-        "Swish", ("x",), attributes={{"beta": 1.0}}, write=lambda g, call: call["x"] * g.Sigmoid(call["x"] * call.attribute("beta"))
+        "Swish",
+        ("x",),
+        attributes={{"beta": 1.0}},
+        write=lambda g, call: call["x"] * g.Sigmoid(call["x"] * call.attribute("beta")),
     ),
     fusewise.DomainOperator(
-        "Median", ("x",), compute=lambda x: np.median(x, -1).astype(x.dtype), types=lambda x: TensorType(x.dtype, x.shape[:-1])
+        "Median",
+        ("x",),
+        compute=lambda x: np.median(x, -1).astype(x.dtype),
+        types=lambda x: TensorType(x.dtype, x.shape[:-1]),
     ),
 )
 model = fusewise.compile("model.onnx")
