@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 
 from fusewise.codegen.candidates import PRODUCTS
-from fusewise.codegen.families.product.matrix import MatrixSchedule
+from fusewise.codegen.families.product.matrix import PRODUCT, MatrixSchedule
 from fusewise.codegen.families.product.places import column_at
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, prefetched
 from fusewise.codegen.families.product.shape import MatrixProduct
@@ -283,7 +283,7 @@ def test_reduction_in_chunks(
     if op == "Gemm":
         arrays.append(numbers(3, (columns,)))
         expected = expected + arrays[2]
-    kernel = PRODUCTS[-1]
+    kernel = PRODUCT
 
     def schedules(m: MatrixProduct, task: Task, target: Target) -> Iterator[MatrixSchedule]:
         for schedule in kernel.schedules(m, task, target):
@@ -297,7 +297,7 @@ def test_long_panels_are_reduced_in_chunks(target: Target) -> None:
     def chunk(rows: int, depth: int) -> int:
         arrays = [np.zeros((rows, depth), np.float32), np.zeros((depth, 512), np.float32)]
         task = product("MatMul", arrays, (rows, 512), {}, orders=((0, 1), (0, 1)), constant=True)
-        return int(way(PRODUCTS[-1], task, target).schedule.product.chunk)
+        return int(way(PRODUCT, task, target).schedule.product.chunk)
 
     assert 12544 % chunk(1000, 12544) == 0
     assert not chunk(1, 12544)  # each panel is used once
@@ -310,7 +310,7 @@ def test_many_tiles_share_a_panel_where_few_panels_are_to_be_shared_out(rows: in
     wide = next(other for other in TARGETS if other.name == "avx512")
     arrays = [np.zeros((rows, 512), np.float32), np.zeros((512, 128), np.float32)]
     task = product("MatMul", arrays, (rows, 128), {}, orders=((0, 1),) * 2, constant=True)
-    schedule: ProductSchedule = way(PRODUCTS[-1], task, wide).schedule.product
+    schedule: ProductSchedule = way(PRODUCT, task, wide).schedule.product
     tiles = math.ceil(rows / schedule.tile.rows)
     assert not schedule.by_columns
     assert min(math.ceil(tiles / 2), 8) <= schedule.per_block <= math.ceil(tiles / 2)
@@ -321,7 +321,7 @@ def test_panels_that_fit_a_large_second_level_are_still_too_long() -> None:
     large = large.with_figures(overhead=OverheadFigures(0.24, 0.2, 0.0))
     arrays = [np.zeros((197, 3072), np.float32), np.zeros((3072, 768), np.float32)]
     task = product("MatMul", arrays, (197, 768), {}, orders=((0, 1), (0, 1)), constant=True)
-    assert way(PRODUCTS[-1], task, large).schedule.product.chunk == 512
+    assert way(PRODUCT, task, large).schedule.product.chunk == 512
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -347,7 +347,7 @@ def test_integers_are_refused(target: Target) -> None:
     arrays = [np.zeros((2, 3), np.int32), np.zeros((3, 4), np.int32)]
     orders = ((0, 1), (0, 1))
     task = product("MatMul", arrays, (2, 4), {}, orders=orders, constant=True, dtype=INT32)
-    reason = refusal(PRODUCTS[-1], task, target)
+    reason = refusal(PRODUCT, task, target)
     assert str(reason) == "element type has no matrix product kernel (int32)"
 
 
@@ -358,7 +358,7 @@ def test_code_for_every_machine_keeps_the_tile_in_registers(other: Target, shape
     arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
     orders = ((0, 1), (0, 1))
     task = product("MatMul", arrays, (rows, columns), {}, orders=orders, constant=True)
-    text = compile_assembly(text_of(way(PRODUCTS[-1], task, other), other.instructions, "kernel"), other)
+    text = compile_assembly(text_of(way(PRODUCT, task, other), other.instructions, "kernel"), other)
     vectors = [line for line in text.splitlines() if any(r in line for r in ("%zmm", "%ymm", "%xmm", "q0", "q1", "q2"))]
     assert vectors, "the product is computed in vectors"
     assert not [line for line in vectors if "(%rsp" in line or "[sp" in line]
