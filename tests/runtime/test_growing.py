@@ -164,6 +164,8 @@ def test_what_does_not_fit(model: fusewise.Model, tmp_path: Path) -> None:
         cache.run({**feeds_of(1, 20, 1), "past.k": np.zeros((1, HEADS, 20, SIZE), np.float32)})
     with pytest.raises(UsageError, match="'batch' is 2 in .* and 1 in"):
         cache.run(feeds_of(1, 20, 2))
+    with pytest.raises(UsageError, match="names of inputs, which come first, not a list"):
+        cache.run(["y"], {})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no value was given for input 'mask'"):
         cache.run({"x": feeds_of(1, 20, 1)["x"]})
     assert cache.length == 20

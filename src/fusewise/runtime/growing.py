@@ -65,6 +65,10 @@ class Cache:
 
         Raises what `Model.run` raises, and `UsageError` where the cache has no room. Nothing is past then that was not before.
         """
+        if not isinstance(feeds, Mapping):
+            raise UsageError(
+                f"a cache runs with arrays by the names of inputs, which come first, not a {type(feeds).__name__}"
+            )
         own = self._buffers.keys() | {self._growth.counts}
         given = sorted(own.intersection(feeds))
         if given:
