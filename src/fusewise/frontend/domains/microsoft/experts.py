@@ -7,8 +7,9 @@ from collections.abc import Callable
 from fusewise.frontend.domains.row import DomainCall, DomainRow, integer, real, text
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ops.validity.rules import between, flag, one_of
+from fusewise.ops.validity.use import Rule
 
-__all__ = ["EXPERTS", "biased", "gated", "mixed", "routed"]
+__all__ = ["EXPERTS", "EXPERT_RULES", "biased", "gated", "mixed", "routed"]
 
 
 def routed(g: DomainWriter, call: DomainCall, logits: DomainValue) -> DomainValue:
@@ -83,6 +84,14 @@ def _activated(g: DomainWriter, kind: str, x: DomainValue) -> DomainValue:
     return g.Relu(x) if kind == "relu" else x
 
 
+EXPERT_RULES: tuple[Rule, ...] = (
+    between("k", 1),
+    flag("normalize_routing_weights", "use_sparse_mixer"),
+    one_of("activation_type", "relu", "gelu", "silu", "swiglu", "identity"),
+    between("swiglu_fusion", 0, 2),
+)
+"""What attributes of experts may be, whatever their weights are stored as."""
+
 EXPERTS: tuple[DomainRow, ...] = (
     DomainRow(
         "MoE",
@@ -102,11 +111,6 @@ EXPERTS: tuple[DomainRow, ...] = (
             integer("use_sparse_mixer", 0),
         ),
         shapes="... H, T E, E F H, E F, E H I, E H, E I H, E I",
-        rules=(
-            between("k", 1),
-            flag("normalize_routing_weights", "use_sparse_mixer"),
-            one_of("activation_type", "relu", "gelu", "silu", "swiglu", "identity"),
-            between("swiglu_fusion", 0, 2),
-        ),
+        rules=EXPERT_RULES,
     ),
 )

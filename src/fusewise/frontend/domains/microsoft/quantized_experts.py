@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fusewise.frontend.domains.microsoft.experts import biased, mixed
+from fusewise.frontend.domains.microsoft.experts import EXPERT_RULES, biased, mixed
 from fusewise.frontend.domains.microsoft.nbits import codes_of
 from fusewise.frontend.domains.row import DomainCall, DomainRow, integer, real, text
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ir.dtypes import UINT8, DType, dtype_named
 from fusewise.ir.graph import LazyConstant
 from fusewise.ir.types import TensorType
-from fusewise.ops.validity.rules import between, flag, one_of
 
 __all__ = ["QUANTIZED_EXPERTS"]
 
@@ -119,11 +118,6 @@ QUANTIZED_EXPERTS: tuple[DomainRow, ...] = (
             integer("weights_prepacked", -1),
         ),
         shapes="... H, T E, E . ., _, _, E H ., _, _, E . ., _, _, _, _, _, T E",
-        rules=(
-            between("k", 1),
-            flag("normalize_routing_weights", "use_sparse_mixer"),
-            one_of("activation_type", "relu", "gelu", "silu", "swiglu", "identity"),
-            between("swiglu_fusion", 0, 2),
-        ),
+        rules=EXPERT_RULES,
     ),
 )
