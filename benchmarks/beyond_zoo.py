@@ -26,7 +26,7 @@ import torch
 from benchmarks.zoo import machine, table
 
 from fusewise import api
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.timing import TimingBudget
 from fusewise.errors import FusewiseError
 
 IMAGE, TOKENS, SOUND = (1, 3, 224, 224), (1, 128), (1, 16000)

@@ -20,8 +20,8 @@ from benchmarks.decoders import DECODERS, export
 from benchmarks.zoo import machine
 
 import fusewise
-from fusewise.bench.limits import machine_limits
-from fusewise.bench.timing import TimingBudget, race
+from fusewise.benchmarking.limits import machine_limits
+from fusewise.benchmarking.timing import TimingBudget, race
 from fusewise.runtime.host import worker_count
 
 Step = Callable[[], object]

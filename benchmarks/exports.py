@@ -23,7 +23,7 @@ import numpy as np
 from tests.frontend.exports import BUILDERS, Size, export
 
 from fusewise import api
-from fusewise.bench.accuracy import relative_error
+from fusewise.benchmarking.accuracy import relative_error
 
 TOLERANCE = 1e-5
 

@@ -28,8 +28,8 @@ from benchmarks.quantized import quantized
 from benchmarks.zoo import machine
 
 from fusewise import api
-from fusewise.bench.inputs import index_bounds, random_values
-from fusewise.bench.timing import Timing, TimingBudget, race
+from fusewise.benchmarking.inputs import index_bounds, random_values
+from fusewise.benchmarking.timing import Timing, TimingBudget, race
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.legalize import legalized
 from fusewise.codegen.machine.figures import SUBJECTS, MeasuredFigures

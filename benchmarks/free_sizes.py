@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.zoo import machine
 
 from fusewise import api
-from fusewise.bench.timing import Timing, TimingBudget, race
+from fusewise.benchmarking.timing import Timing, TimingBudget, race
 
 __all__ = ["SUBJECTS", "Subject", "exported"]
 

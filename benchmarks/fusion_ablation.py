@@ -42,9 +42,9 @@ from benchmarks.fusion_table import REWRITING, markdown
 from benchmarks.zoo import machine
 
 from fusewise import api
-from fusewise.bench.describe import description
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.timing import Clock, TimingBudget, race, settle
+from fusewise.benchmarking.describe import description
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.timing import Clock, TimingBudget, race, settle
 from fusewise.runtime.executable import Executable
 from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
 from fusewise.zoo.catalogue import build

@@ -23,7 +23,7 @@ from benchmarks.fusion_ablation import VARIANTS
 from benchmarks.zoo import machine
 
 from fusewise import api
-from fusewise.bench.caches import CacheLevel, parsed_levels
+from fusewise.benchmarking.caches import CacheLevel, parsed_levels
 from fusewise.counting import Variant, compared, headings, rows
 from fusewise.errors import FusewiseError
 from fusewise.zoo.catalogue import MODELS, build

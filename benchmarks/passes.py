@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from fusewise import api
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.power import GPU, NOT_HERE, PROCESSOR
-from fusewise.bench.timing import Timing
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.power import GPU, NOT_HERE, PROCESSOR
+from fusewise.benchmarking.timing import Timing
 from fusewise.files import write_text
 from fusewise.frontend.bind import bind
 from fusewise.ir.graph import Graph

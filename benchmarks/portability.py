@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.bar_chart import bar_chart
 from tests.held.sitecustomize import MACHINES, hold
 
-from fusewise.bench.peers import PEERS, peers_named
+from fusewise.benchmarking.peers import PEERS, peers_named
 from fusewise.errors import FusewiseError, UsageError
 
 if TYPE_CHECKING:  # what describes the machine is imported once it is settled which
-    from fusewise.bench.timing import TimingBudget
+    from fusewise.benchmarking.timing import TimingBudget
 
 DEFAULT = ("mobilenet_v2", "efficientnet_b0", "yolo_v4", "tinybert", "gpt2")
 FIGURES = ("p50", "min")
@@ -215,7 +215,7 @@ def _can_stand_for(machine: str) -> bool:
 
 def _measure(given: argparse.Namespace, peers: Sequence[str]) -> None:
     """Every model on this machine; the file is rewritten after each, so that a long run may be stopped."""
-    from fusewise.bench.timing import TimingBudget
+    from fusewise.benchmarking.timing import TimingBudget
 
     about = described(given.threads, given.machine)
     words = re.sub(r"\W+", "-", "-".join(filter(None, (about["processor"], about["held"])))).strip("-").lower()

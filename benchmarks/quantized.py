@@ -24,7 +24,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from fusewise import api
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.timing import TimingBudget
 from fusewise.files import write_text
 from fusewise.frontend.onnx_export import to_model
 from fusewise.zoo.catalogue import build

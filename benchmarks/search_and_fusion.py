@@ -41,9 +41,9 @@ from benchmarks.substitutions import NETWORKS, loaded
 from benchmarks.zoo import machine
 
 from fusewise import api
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.timing import TimingBudget, race
+from fusewise.benchmarking.accuracy import worst_error
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.timing import TimingBudget, race
 from fusewise.files import write_text
 from fusewise.ir.graph import Graph
 from fusewise.optimizing import optimized

@@ -36,7 +36,7 @@ from fusewise.accel.schemes.tiles import leaving
 from fusewise.accel.simulate.brr import run_brr
 from fusewise.accel.simulate.lbdf import maps_of, run_lbdf
 from fusewise.accel.simulate.schedule import schedule_of, spans
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.files import write_text
 from fusewise.frontend.onnx_export import to_model
 from fusewise.ir.graph import Graph

@@ -49,11 +49,11 @@ from benchmarks.substitution_networks import NETWORKS as WRITTEN_HERE
 from benchmarks.substitution_networks import built
 
 from fusewise import api
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.ranking import settled, timed
-from fusewise.bench.reference import answer
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.accuracy import worst_error
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.ranking import settled, timed
+from fusewise.benchmarking.reference import answer
+from fusewise.benchmarking.timing import TimingBudget
 from fusewise.files import write_text
 from fusewise.frontend import onnx_export
 from fusewise.frontend.lowest_opset import at_lowest_opset

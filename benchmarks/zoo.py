@@ -5,8 +5,8 @@
 
 Each model is measured as `fusewise bench` does it; the file holds one result a model beside the machine's description, and
 is rewritten after each model, so that a long run may be stopped. The last column is how long workers with nothing to do take
-to meet, before the model and behind it: when it changes, the machine did (`bench.limits.meeting_ns`). Run it from the root of
-the repository with the `bench` extra installed, on a machine that does nothing else.
+to meet, before the model and behind it: when it changes, the machine did (`benchmarking.limits.meeting_ns`). Run it from the root
+of the repository with the `bench` extra installed, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from fusewise import api
-from fusewise.bench.batch import batched
-from fusewise.bench.limits import meeting_ns
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.batch import batched
+from fusewise.benchmarking.limits import meeting_ns
+from fusewise.benchmarking.timing import TimingBudget
 from fusewise.errors import FusewiseError
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.zoo.catalogue import MODELS

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import fusewise
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.errors import InvalidModel, UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder

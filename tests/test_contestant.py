@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.test_specializing import fed, network
 
-from fusewise.bench.peers import Subject
+from fusewise.benchmarking.peers import Subject
 from fusewise.contestant import open_session
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from fusewise.bench.caches import CacheLevel
+from fusewise.benchmarking.caches import CacheLevel
 from fusewise.counting import VARIANTS, Variant, compared, headings, rows
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node

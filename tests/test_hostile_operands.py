@@ -15,7 +15,7 @@ from tests.ops.options.case import Case, Operand, i64, scalar, x
 from tests.ops.options.ways import model_of
 
 import fusewise
-from fusewise.bench.accuracy import within
+from fusewise.benchmarking.accuracy import within
 from fusewise.errors import FusewiseError, InvalidData, InvalidModel, ResourceLimit
 
 Expected = Sequence[np.ndarray] | None

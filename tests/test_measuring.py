@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fusewise.bench.power import NOT_HERE, Told
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.power import NOT_HERE, Told
+from fusewise.benchmarking.timing import TimingBudget
 from fusewise.ir.graph import Graph
 from fusewise.measuring import METRICS, Figures, figures_of, metric_cells
 from fusewise.ops.build import GraphBuilder
@@ -48,7 +48,7 @@ def test_nothing_measured_is_not_the_same_as_nothing_told() -> None:
 
 
 def test_a_machine_that_tells_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fusewise.bench import power
+    from fusewise.benchmarking import power
 
     class Counter:
         joules = 0.0

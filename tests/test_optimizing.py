@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fusewise import api, optimizing
-from fusewise.bench.ranking import DuelResult
+from fusewise.benchmarking.ranking import DuelResult
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ir.key import structural_key

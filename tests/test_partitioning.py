@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import fusewise
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.errors import UsageError
 from fusewise.frontend.onnx_import import load
 from fusewise.ir.graph import Graph

@@ -9,7 +9,7 @@ from benchmarks.pass_tries import Searched, kept
 from benchmarks.pass_tries import markdown as tries_table
 from benchmarks.passes import markdown
 
-from fusewise.bench.power import NOT_HERE
+from fusewise.benchmarking.power import NOT_HERE
 from fusewise.measuring import METRICS
 from fusewise.select.pipeline import pipeline_named
 

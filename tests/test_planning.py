@@ -14,7 +14,7 @@ import fusewise
 from fusewise import api
 from fusewise.accel.account import account
 from fusewise.accel.bits import mask_of
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.errors import InvalidModel, NoFeasiblePlan, UnsupportedModel, UsageError
 from fusewise.planning import Planning
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.bar_chart import bar_chart
 from benchmarks.portability import KIND, drawing, installed, measured, read, table
 
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.timing import TimingBudget
 
 ROOT = Path(__file__).parent.parent
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,7 +27,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("compiled", "inspecting", "planning", "optimizing", "options", "selecting", "tuning", "verifying"),
     ("hosting", "measuring", "counting", "partitioning", "outcomes", "choices"),
     ("making",),
-    ("bench",),
+    ("benchmarking",),
     ("runtime",),
     ("codegen",),
     ("lower", "fusion", "select", "accel"),

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fusewise import api
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.power import NOT_HERE
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.power import NOT_HERE
+from fusewise.benchmarking.timing import TimingBudget
 from fusewise.codegen.target import TARGETS
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph

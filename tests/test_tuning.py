@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fusewise import api, tuning
-from fusewise.bench.timing import Timing
+from fusewise.benchmarking.timing import Timing
 from fusewise.choices import kept_choice
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.ir.graph import Graph

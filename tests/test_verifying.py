@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fusewise
-from fusewise.bench.verification import Case, Fault, Verification
+from fusewise.benchmarking.verification import Case, Fault, Verification
 from fusewise.errors import InvalidModel, UnsupportedModel, UsageError
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph

@@ -12,8 +12,8 @@ from benchmarks.files.row import Port, feeds_of, written
 from benchmarks.files.table import file_named
 
 from fusewise import api
-from fusewise.bench.accuracy import relative_error
-from fusewise.bench.timing import TimingBudget, race
+from fusewise.benchmarking.accuracy import relative_error
+from fusewise.benchmarking.timing import TimingBudget, race
 from fusewise.errors import FusewiseError
 
 __all__ = ["build", "line", "measure", "summary"]

@@ -28,9 +28,9 @@ from benchmarks.operator_models.exported import deformable_detr, mask2former, rt
 from benchmarks.zoo import machine
 
 from fusewise import api
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.roofline import alike
-from fusewise.bench.timing import TimingBudget, race
+from fusewise.benchmarking.accuracy import worst_error
+from fusewise.benchmarking.roofline import alike
+from fusewise.benchmarking.timing import TimingBudget, race
 
 MODELS: Mapping[str, tuple[Callable[[], Build], bool]] = {
     "rt_detr": (rt_detr, False),

@@ -14,8 +14,8 @@ from benchmarks.operators.row import Row, model_of
 from benchmarks.operators.ways import worst
 
 from fusewise import api
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.timing import Clock, Timing, TimingBudget, race
+from fusewise.benchmarking.accuracy import worst_error
+from fusewise.benchmarking.timing import Clock, Timing, TimingBudget, race
 from fusewise.errors import FusewiseError
 
 __all__ = ["measured"]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from fusewise.bench.timing import TimingBudget
-    from fusewise.bench.verification import Verification
+    from fusewise.benchmarking.timing import TimingBudget
+    from fusewise.benchmarking.verification import Verification
     from fusewise.frontend.given import Given
     from fusewise.ir.graph import Graph
     from fusewise.passes.pipeline import Pass
@@ -429,7 +429,7 @@ def bench(
     progress: Progress = lambda what, share: None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Compare with other runtimes: same threads, same inputs, runs taken in turn; see `bench.contest` for the result.
+    """Compare with other runtimes: same threads, same inputs, runs taken in turn; see `benchmarking.contest` for the result.
 
     `program` is the same model saved by `torch.export.save`, which the peers `torch` and `torch.compile` need. With
     `weigh` off, load time and peak memory are not measured. Given values of symbols as `sizes`, all runtimes take the model with
@@ -437,9 +437,9 @@ def bench(
     """
     import tempfile
 
-    from fusewise.bench.contest import ContestRules, contest
-    from fusewise.bench.inputs import random_feeds
-    from fusewise.bench.peers import OURS, Subject, peers_named
+    from fusewise.benchmarking.contest import ContestRules, contest
+    from fusewise.benchmarking.inputs import random_feeds
+    from fusewise.benchmarking.peers import OURS, Subject, peers_named
     from fusewise.frontend.given import sized_at
     from fusewise.frontend.onnx_export import as_file
     from fusewise.runtime.host import worker_count
@@ -471,9 +471,9 @@ def bench(
 def profile(
     model: Source, options: Options | None = None, *, seed: int = 0, runs: int = 20, **settings: Any
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Where the compiled model's time goes, group by group, and its fastest run as trace events; see `bench.roofline`."""
-    from fusewise.bench import roofline
-    from fusewise.bench.limits import machine_limits
+    """Where the compiled model's time goes, group by group, and its fastest run as trace events; see `benchmarking.roofline`."""
+    from fusewise.benchmarking import roofline
+    from fusewise.benchmarking.limits import machine_limits
 
     compiled = compile(model, options, **settings)
     feeds, limits = compiled.random_inputs(seed), machine_limits(compiled.executable.workers)

@@ -158,7 +158,7 @@ class Model:
     def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
         """A value for every input, by name; integers that are indexes stay within what they index. Free dimensions have the
         `sizes` given by their names, and others those that were planned for."""
-        from fusewise.bench.inputs import random_values
+        from fusewise.benchmarking.inputs import random_values
 
         return random_values(self._input_types(sizes or {}), self._index_bounds(), seed)
 
@@ -195,7 +195,7 @@ class Model:
         return {"summary": self._summary, "bounds": self._index_bounds()}
 
     def _index_bounds(self) -> Mapping[str, int | None]:
-        from fusewise.bench.inputs import index_bounds
+        from fusewise.benchmarking.inputs import index_bounds
 
         return index_bounds(self.graph) if self._bounds is None else self._bounds
 

@@ -10,7 +10,7 @@ from fusewise.api import Model, Options, compile  # noqa: A004 - the verb of the
 from fusewise.runtime.specialist import HOT_RUNS
 
 if TYPE_CHECKING:
-    from fusewise.bench.peers import Subject
+    from fusewise.benchmarking.peers import Subject
 
 __all__ = ["CompiledSession", "open_session"]
 

@@ -1,8 +1,8 @@
 """What fusing operators saves: memory accesses, cache misses, peak memory and the processor's use, of a model without and with it.
 
 Takes a graph, compiles it in several ways, gives plain data with stable keys. Accesses and misses are of the program's own kernels
-and addresses through a model of the caches (`bench.accesses`); the processor's own counters stand beside them where the
-system has any (`bench.counters`), and times are measured.
+and addresses through a model of the caches (`benchmarking.accesses`); the processor's own counters stand beside them where the
+system has any (`benchmarking.counters`), and times are measured.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from fusewise.bench.accesses import Accesses, accesses_of
-from fusewise.bench.caches import CacheLevel, host_levels
-from fusewise.bench.counters import counted, told
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.limits import MachineLimits, machine_limits
-from fusewise.bench.timing import Clock, settle
+from fusewise.benchmarking.accesses import Accesses, accesses_of
+from fusewise.benchmarking.caches import CacheLevel, host_levels
+from fusewise.benchmarking.counters import counted, told
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.limits import MachineLimits, machine_limits
+from fusewise.benchmarking.timing import Clock, settle
 from fusewise.codegen.legalize import legalized
 from fusewise.errors import within_memory
 from fusewise.ir.graph import Graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusewise.bench.describe import description
+from fusewise.benchmarking.describe import description
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.legalize import passes_for
 from fusewise.frontend.given import sized_at

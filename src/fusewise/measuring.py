@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fusewise import making
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.meters import forget_peak, peak_rss_mb
-from fusewise.bench.power import GPU, NOT_HERE, PROCESSOR, Energy, Told, told_of
-from fusewise.bench.timing import TimingBudget, race
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.meters import forget_peak, peak_rss_mb
+from fusewise.benchmarking.power import GPU, NOT_HERE, PROCESSOR, Energy, Told, told_of
+from fusewise.benchmarking.timing import TimingBudget, race
 from fusewise.codegen.legalize import for_native
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Program

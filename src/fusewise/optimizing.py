@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fusewise.bench.kernel_times import KernelTime, in_fusewise, in_onnxruntime
-from fusewise.bench.ranking import RUNTIMES, DuelResult, difference, fastest_first, settled
+from fusewise.benchmarking.kernel_times import KernelTime, in_fusewise, in_onnxruntime
+from fusewise.benchmarking.ranking import RUNTIMES, DuelResult, difference, fastest_first, settled
 from fusewise.codegen.legalize import passes_for
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
@@ -57,8 +57,8 @@ class SearchOptions:
     It ends after `budget` graphs or `seconds` (None: no limit). `cost` is a weighted sum
     such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
     program, here) and `onnxruntime`. Where `faster_in` is a runtime (`fusewise`, `onnxruntime`, `openvino`), the best graphs are
-    timed there as a whole, and the model as it was loaded is kept unless one is faster beyond doubt (`bench.ranking`); `auto`
-    is the runtime of a measured cost, and for times estimated for a `cpu` ONNX Runtime where it is installed, else this
+    timed there as a whole, and the model as it was loaded is kept unless one is faster beyond doubt (`benchmarking.ranking`);
+    `auto` is the runtime of a measured cost, and for times estimated for a `cpu` ONNX Runtime where it is installed, else this
     program; `none` trusts the cost. Graphs of more than 60 nodes (1,000 without SciPy) are cut where fewest substitutions are
     and searched in pieces, and up to 1,000 then as a whole (backtracking: only as a whole); `pieces` cuts any graph into pieces
     of at most so many nodes and leaves it at that, 0 cuts none; `workers` processes search pieces side by side, with the same

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.ranking import DuelResult, contest, program_opener
-from fusewise.bench.timing import TimingBudget, race
+from fusewise.benchmarking.accuracy import worst_error
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.ranking import DuelResult, contest, program_opener
+from fusewise.benchmarking.timing import TimingBudget, race
 from fusewise.codegen.legalize import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
@@ -264,8 +264,8 @@ def searched(
     """A better order for an objective, and the record of the search.
 
     The graphs that orders of the relevant passes lead to are tried; what the default does is the one to beat, and stays unless
-    another wins a duel (`bench.ranking`), or is better by 3 % where nothing is timed. Of one that takes approximations the record
-    has the `difference` of its answers: to the largest value of the default's, on one random input.
+    another wins a duel (`benchmarking.ranking`), or is better by 3 % where nothing is timed. Of one that takes approximations the
+    record has the `difference` of its answers: to the largest value of the default's, on one random input.
     """
     wanted = objective_named(how.objective)
     default = run_here(replace(DEFAULT, approximate=how.approximate), graph, exact=how.exact)
@@ -378,7 +378,7 @@ def _chosen(
 
 
 def _difference(default: Outcome, other: Outcome, threads: int | None, seed: int) -> float:
-    """How far the answers of another outcome are from the default's on a random input (`bench.accuracy.relative_error`)."""
+    """How far the answers of another outcome are from the default's on a random input (`benchmarking.accuracy.relative_error`)."""
     feeds = random_feeds(default.graph, seed)
     found, expected = (executable_of(outcome, threads=threads).run(None, feeds) for outcome in (other, default))
     return worst_error(found, expected)

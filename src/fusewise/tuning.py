@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.timing import Clock, TimingBudget, race, settle
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.timing import Clock, TimingBudget, race, settle
 from fusewise.choices import keep_choice, kept_choice
 from fusewise.errors import FusewiseError
 from fusewise.fusion.cost import CostSource

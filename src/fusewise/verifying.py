@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusewise.bench.accuracy import relative_error, tolerance_of
-from fusewise.bench.blame import Blame, first_bad
-from fusewise.bench.hostile_inputs import ORDINARY, free_shapes, free_sizes, hostile_feeds
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.node_by_node import Compiled, answers_by_nodes, first_fault
-from fusewise.bench.reference import answer
-from fusewise.bench.verification import Case, Fault, Verification
+from fusewise.benchmarking.accuracy import relative_error, tolerance_of
+from fusewise.benchmarking.blame import Blame, first_bad
+from fusewise.benchmarking.hostile_inputs import ORDINARY, free_shapes, free_sizes, hostile_feeds
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.node_by_node import Compiled, answers_by_nodes, first_fault
+from fusewise.benchmarking.reference import answer
+from fusewise.benchmarking.verification import Case, Fault, Verification
 from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_export import as_file

@@ -229,7 +229,7 @@ def test_verify_ends_with_a_sentence(fusewise, tiny_path):
 
 def test_verify_ends_with_4_when_answers_differ(fusewise, tiny_path, monkeypatch):
     from fusewise import api
-    from fusewise.bench.verification import Verification
+    from fusewise.benchmarking.verification import Verification
 
     wrong = Verification(
         agrees=False,

@@ -27,7 +27,7 @@ import numpy as np
 from tests.emulated.answers import KERNELS, answers
 from tests.emulated.graphs import CASES
 
-from fusewise.bench.accuracy import relative_error, tolerance_of
+from fusewise.benchmarking.accuracy import relative_error, tolerance_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.fusion.graphs import feeds_for, model_of
 
-from fusewise.bench.accuracy import TOLERANCES, relative_error
+from fusewise.benchmarking.accuracy import TOLERANCES, relative_error
 from fusewise.codegen.assemble import generate
 from fusewise.fusion.plan import partition
 from fusewise.ops.build import GraphBuilder

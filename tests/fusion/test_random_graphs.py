@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.fusion.graphs import feeds_for, model_of, random_graph
 
-from fusewise.bench.accuracy import TOLERANCES
+from fusewise.benchmarking.accuracy import TOLERANCES
 from fusewise.codegen.assemble import generate
 from fusewise.fusion.plan import PLANNERS, plan
 from fusewise.ir.dtypes import FLOAT32, FLOAT64

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import fusewise
-from fusewise.bench.accuracy import within
+from fusewise.benchmarking.accuracy import within
 from fusewise.passes.decompositions.classic import CLASSIC, CLASSIC_DOMAIN
 
 _NAN = float("nan")

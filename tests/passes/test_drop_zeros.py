@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fusewise import api
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.ops.build import GraphBuilder
 from fusewise.passes.drop_zeros import drop_zeros
 from fusewise.trace import Trace

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import fusewise
-from fusewise.bench.accuracy import relative_error
+from fusewise.benchmarking.accuracy import relative_error
 from fusewise.errors import UsageError
 
 RNG = np.random.default_rng(0)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewise.bench.accuracy import TOLERANCES
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.accuracy import TOLERANCES
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.frontend.onnx_export import to_model
 from fusewise.ir.graph import Graph
 from fusewise.outcomes import blocks_of

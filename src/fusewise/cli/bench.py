@@ -91,9 +91,9 @@ def bench(
 ) -> None:
     """Time MODEL here and in other runtimes, in turn, on the same inputs and threads."""
     from fusewise import api
-    from fusewise.bench.batch import batched
-    from fusewise.bench.caches import parsed_levels
-    from fusewise.bench.timing import TimingBudget
+    from fusewise.benchmarking.batch import batched
+    from fusewise.benchmarking.caches import parsed_levels
+    from fusewise.benchmarking.timing import TimingBudget
     from fusewise.cli.show import print_json, progress
 
     context.params["symbol"], sizes = sizes_of(symbol)
@@ -248,7 +248,7 @@ def _named(nodes: list[str]) -> str:
 
 def _show_roofline(found: dict[str, Any]) -> None:
     """The groups that take longest, equal ones together, each with its share of what the machine can do."""
-    from fusewise.bench.roofline import alike
+    from fusewise.benchmarking.roofline import alike
     from fusewise.cli.show import table
 
     machine, groups = found["machine"], alike(found)

@@ -27,7 +27,7 @@ from fusewise.cli.options import (
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from fusewise.bench.ranking import DuelResult
+    from fusewise.benchmarking.ranking import DuelResult
     from fusewise.optimizing import Optimization
 
 __all__ = ["optimize"]
@@ -235,7 +235,7 @@ def _ended(found: Optimization) -> str:
 
 
 def _timed(verdict: DuelResult) -> str:
-    from fusewise.bench.ranking import CONFIDENCE
+    from fusewise.benchmarking.ranking import CONFIDENCE
 
     return (
         f"{verdict.speedup:.3f} times as fast as the input in {verdict.runtime}, at least {verdict.at_least:.3f} with"

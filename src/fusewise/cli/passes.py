@@ -249,7 +249,7 @@ def _agreed(agreed: Mapping[str, Any]) -> str:
 
 def _measured(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The six published metrics, and the best batch where one was looked for."""
-    from fusewise.bench.power import NOT_HERE
+    from fusewise.benchmarking.power import NOT_HERE
     from fusewise.measuring import METRICS
 
     batches = []

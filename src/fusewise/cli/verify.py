@@ -27,7 +27,7 @@ from fusewise.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from fusewise.bench.verification import Case
+    from fusewise.benchmarking.verification import Case
 
 __all__ = ["verify"]
 

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from fusewise.bench.caches import CacheLevel, Caches, Counts
+from fusewise.benchmarking.caches import CacheLevel, Caches, Counts
 from fusewise.codegen.llvm.traced import traced
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module

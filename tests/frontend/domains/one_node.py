@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import fusewise
-from fusewise.bench.accuracy import relative_error, tolerance_of
+from fusewise.benchmarking.accuracy import relative_error, tolerance_of
 
 Free = Mapping[int, Mapping[int, str]]
 """Names of free dimensions, by operand and axis."""

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from tests.frontend.domains.one_node import expected, model_of
 
 import fusewise
-from fusewise.bench.accuracy import relative_error
+from fusewise.benchmarking.accuracy import relative_error
 from fusewise.errors import UnsupportedModel
 from fusewise.frontend.onnx_import import load
 

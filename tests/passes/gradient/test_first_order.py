@@ -9,7 +9,7 @@ from tests.passes.gradient.computed import apart, in_type
 from tests.passes.gradient.in_torch import gradients
 
 import fusewise
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.dtypes import FLOAT64, INT64
 from fusewise.ir.graph import Graph

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewise.bench.caches import CacheLevel, Caches, Counts, host_levels, parsed_levels
+from fusewise.benchmarking.caches import CacheLevel, Caches, Counts, host_levels, parsed_levels
 from fusewise.codegen.llvm.traced import LOAD, PREFETCH, STORE
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.errors import UsageError

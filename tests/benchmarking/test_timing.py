@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusewise.bench.timing import Clock, Timing, TimingBudget, race, settle
+from fusewise.benchmarking.timing import Clock, Timing, TimingBudget, race, settle
 
 
 class Machine:

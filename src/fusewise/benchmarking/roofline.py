@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from fusewise.bench.limits import MachineLimits
+from fusewise.benchmarking.limits import MachineLimits
 from fusewise.lower.program import Account, NativeStep, Program
 from fusewise.runtime.executable import Executable, StepTiming
 

@@ -1,8 +1,8 @@
 """Power and temperature as the machine tells them, of the processor and of GPUs. Nothing where nothing is told.
 
 Linux has them as files: powercap (RAPL) and hwmon count energy or tell power, hwmon and thermal zones tell temperatures. NVIDIA's
-GPUs tell theirs through a library (`bench.nvml`). Energy counters run on by themselves and wrap; a reading is a difference. Where
-there is only power, it is read over and over meanwhile. Virtual machines mostly have none of it.
+GPUs tell theirs through a library (`benchmarking.nvml`). Energy counters run on by themselves and wrap; a reading is a difference.
+Where there is only power, it is read over and over meanwhile. Virtual machines mostly have none of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from fusewise.bench.nvml import Gpu, nvidia_gpus
+from fusewise.benchmarking.nvml import Gpu, nvidia_gpus
 
 __all__ = [
     "GPU",

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.emulated.graphs import CASES, feeds_of
 from tests.machines import runnable
 
-from fusewise.bench.accesses import Accesses, accesses_of
-from fusewise.bench.caches import CacheLevel
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.accesses import Accesses, accesses_of
+from fusewise.benchmarking.caches import CacheLevel
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import LINE_BYTES, Target

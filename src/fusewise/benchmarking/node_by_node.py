@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fusewise.bench.accuracy import relative_error, tolerance_of
-from fusewise.bench.reference import answer, reference_answer
-from fusewise.bench.verification import Fault
+from fusewise.benchmarking.accuracy import relative_error, tolerance_of
+from fusewise.benchmarking.reference import answer, reference_answer
+from fusewise.benchmarking.verification import Fault
 from fusewise.errors import UnsupportedModel
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.frontend.onnx_export import to_model

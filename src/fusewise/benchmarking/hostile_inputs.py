@@ -13,7 +13,7 @@ from itertools import cycle
 import numpy as np
 import onnx
 
-from fusewise.bench.inputs import MOVES, index_bounds, random_feeds
+from fusewise.benchmarking.inputs import MOVES, index_bounds, random_feeds
 from fusewise.frontend.bind import Slot
 from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import DType

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.meters import Footprint, footprint, save_feeds
-from fusewise.bench.peers import Peer, Session, Subject, opener_of
-from fusewise.bench.timing import Timing, TimingBudget, race
+from fusewise.benchmarking.accuracy import worst_error
+from fusewise.benchmarking.meters import Footprint, footprint, save_feeds
+from fusewise.benchmarking.peers import Peer, Session, Subject, opener_of
+from fusewise.benchmarking.timing import Timing, TimingBudget, race
 from fusewise.errors import FusewiseError
 from fusewise.records import record
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.bench.peers import Peer, Subject, opener_of
+from fusewise.benchmarking.peers import Peer, Subject, opener_of
 from fusewise.errors import FusewiseError
 
 __all__ = ["Footprint", "footprint", "forget_peak", "load_feeds", "peak_rss_mb", "save_feeds"]
@@ -29,7 +29,7 @@ _CHILD = """
 import json, sys
 job = json.load(sys.stdin)
 sys.path[:] = job["search"]
-from fusewise.bench.meters import child
+from fusewise.benchmarking.meters import child
 child(job)
 """
 """The child looks for modules where its parent does, so it measures the same installation."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fusewise.bench.counters import EVENTS, CounterEvent, counted, told
+from fusewise.benchmarking.counters import EVENTS, CounterEvent, counted, told
 
 CYCLES, FAULTS, MISSES = (
     CounterEvent("cycles", 0, 0),

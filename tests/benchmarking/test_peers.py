@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fusewise.bench.accuracy import relative_error
-from fusewise.bench.contest import ContestRules, contest
-from fusewise.bench.meters import footprint, load_feeds, peak_rss_mb, save_feeds
-from fusewise.bench.peers import PEERS, Peer, Subject, opener_of, peers_named
-from fusewise.bench.timing import TimingBudget
+from fusewise.benchmarking.accuracy import relative_error
+from fusewise.benchmarking.contest import ContestRules, contest
+from fusewise.benchmarking.meters import footprint, load_feeds, peak_rss_mb, save_feeds
+from fusewise.benchmarking.peers import PEERS, Peer, Subject, opener_of, peers_named
+from fusewise.benchmarking.timing import TimingBudget
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.frontend.onnx_export import save
 from fusewise.ops.build import GraphBuilder

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fusewise.bench.peers import Subject, open_onnxruntime, peers_named
+from fusewise.benchmarking.peers import Subject, open_onnxruntime, peers_named
 from fusewise.errors import FusewiseError
 from fusewise.frontend import onnx_export
 from fusewise.frontend.lowest_opset import at_lowest_opset

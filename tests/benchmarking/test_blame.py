@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusewise.bench.blame import first_bad
+from fusewise.benchmarking.blame import first_bad
 from fusewise.trace import Trace
 
 

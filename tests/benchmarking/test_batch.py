@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusewise import api
-from fusewise.bench.batch import batched
+from fusewise.benchmarking.batch import batched
 from fusewise.errors import UsageError
 from fusewise.ops.build import GraphBuilder
 

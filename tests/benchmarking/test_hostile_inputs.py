@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fusewise.bench.hostile_inputs import EMPTY, ODD, ORDINARY, free_shapes, hostile_feeds
-from fusewise.bench.inputs import random_feeds
+from fusewise.benchmarking.hostile_inputs import EMPTY, ODD, ORDINARY, free_shapes, hostile_feeds
+from fusewise.benchmarking.inputs import random_feeds
 from fusewise.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT8, INT32, INT64, UINT8
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder

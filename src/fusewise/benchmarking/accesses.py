@@ -1,8 +1,8 @@
 """What a program does to memory, step by step: every load and store of its kernels, and what a model of the caches makes of them.
 
 The program is compiled once more with kernels that tell of each access (`codegen.llvm.traced`) to a model of the caches
-(`bench.caches`), and run on real data, so that addresses, order and repetition are those of the program itself. Of a step one
-worker does its share after the other. What runs on the host is not seen.
+(`benchmarking.caches`), and run on real data, so that addresses, order and repetition are those of the program itself. Of a step
+one worker does its share after the other. What runs on the host is not seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.bench.caches import CacheLevel, Caches, Counts, counts_of
+from fusewise.benchmarking.caches import CacheLevel, Caches, Counts, counts_of
 from fusewise.codegen.llvm.traced import traced
 from fusewise.codegen.target import Target
 from fusewise.lower.program import KernelCode, NativeStep, Program

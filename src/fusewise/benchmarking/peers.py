@@ -59,10 +59,10 @@ class Peer:
 
 
 PEERS: tuple[Peer, ...] = (
-    Peer("onnxruntime", ("onnxruntime",), "fusewise.bench.peers:open_onnxruntime"),
-    Peer("openvino", ("openvino",), "fusewise.bench.peers:open_openvino"),
-    Peer("torch", ("torch",), "fusewise.bench.peers:open_torch", needs_program=True),
-    Peer("torch.compile", ("torch",), "fusewise.bench.peers:open_torch_compile", needs_program=True),
+    Peer("onnxruntime", ("onnxruntime",), "fusewise.benchmarking.peers:open_onnxruntime"),
+    Peer("openvino", ("openvino",), "fusewise.benchmarking.peers:open_openvino"),
+    Peer("torch", ("torch",), "fusewise.benchmarking.peers:open_torch", needs_program=True),
+    Peer("torch.compile", ("torch",), "fusewise.benchmarking.peers:open_torch_compile", needs_program=True),
 )
 
 

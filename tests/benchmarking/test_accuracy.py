@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fusewise.bench.accuracy import relative_error, tolerance_of, within, worst_error
+from fusewise.benchmarking.accuracy import relative_error, tolerance_of, within, worst_error
 
 INFINITY = float("inf")
 f32 = np.float32

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewise.bench.nvml import Gpu, nvidia_gpus
-from fusewise.bench.power import GPU, PROCESSOR, Energy, Meter, Told, energies, energy_meters, temperatures, told_of
+from fusewise.benchmarking.nvml import Gpu, nvidia_gpus
+from fusewise.benchmarking.power import (
+    GPU,
+    PROCESSOR,
+    Energy,
+    Meter,
+    Told,
+    energies,
+    energy_meters,
+    temperatures,
+    told_of,
+)
 
 
 def files(folder: Path, **contents: object) -> Path:

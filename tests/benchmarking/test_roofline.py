@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fusewise import api
-from fusewise.bench.limits import MachineLimits, machine_limits, meeting_ns
-from fusewise.bench.roofline import alike, profile, roofline, trace_events
+from fusewise.benchmarking.limits import MachineLimits, machine_limits, meeting_ns
+from fusewise.benchmarking.roofline import alike, profile, roofline, trace_events
 from fusewise.ir.dtypes import INT64
 from fusewise.lower.account import accounts
 from fusewise.lower.program import Account

@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.inputs import random_feeds
-from fusewise.bench.peers import Subject, open_onnxruntime, open_openvino
-from fusewise.bench.reference import answer
-from fusewise.bench.timing import Timing, TimingBudget, race
+from fusewise.benchmarking.accuracy import worst_error
+from fusewise.benchmarking.inputs import random_feeds
+from fusewise.benchmarking.peers import Subject, open_onnxruntime, open_openvino
+from fusewise.benchmarking.reference import answer
+from fusewise.benchmarking.timing import Timing, TimingBudget, race
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.frontend import onnx_export
 from fusewise.frontend.lowest_opset import at_lowest_opset

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusewise.bench import ranking
-from fusewise.bench.ranking import difference, duel, fastest_first, lower_bound, settled, timed
-from fusewise.bench.timing import Timing, TimingBudget
+from fusewise.benchmarking import ranking
+from fusewise.benchmarking.ranking import difference, duel, fastest_first, lower_bound, settled, timed
+from fusewise.benchmarking.timing import Timing, TimingBudget
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder

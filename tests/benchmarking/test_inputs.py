@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fusewise.bench.inputs import index_bound, random_feeds
+from fusewise.benchmarking.inputs import index_bound, random_feeds
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import BOOL, FLOAT16, INT32, INT64, STRING, UINT8
 from fusewise.ir.graph import Graph

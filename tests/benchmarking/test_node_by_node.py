@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewise.bench import node_by_node
-from fusewise.bench.node_by_node import DEFINITIONS, answers_by_nodes, first_fault
+from fusewise.benchmarking import node_by_node
+from fusewise.benchmarking.node_by_node import DEFINITIONS, answers_by_nodes, first_fault
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.ir.graph import Graph, Node
