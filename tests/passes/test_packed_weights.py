@@ -83,3 +83,12 @@ def test_weights_that_several_products_read_stay_as_they_are_for_each(turned: bo
     assert [name for name in names if name != "any-nest"] == ["quantised-product"] * 2
     other = kernels(shared, disable=("fold_constants", "quantised-product"))[1]
     np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fusion", ["none", "patterns", "published"])
+def test_no_planner_makes_floats_of_them_in_every_run(fusion: str) -> None:
+    again = helper.make_node("Relu", ["y"], ["r"]), helper.make_node("Mul", ["r", "r"], ["z"])
+    one = model(TURNED, PRODUCT, *again)
+    names, found = kernels(one, fusion=fusion)
+    assert names[0] == "quantised-product" and len(names) == {"none": 3, "patterns": 1, "published": 1}[fusion]
+    np.testing.assert_allclose(found, kernels(one)[1], rtol=1e-6, atol=1e-6)

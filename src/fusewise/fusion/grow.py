@@ -277,8 +277,10 @@ def grow_as_published(blocks: FusionBlocks) -> None:
     """Merge operators that are in no block yet with a seed, in the order of the listing.
 
     Step I takes the One-to-One operator with the smallest result for a seed, step II goes along its successors and theirs as far
-    as they fit, step III along its predecessors and theirs. Nobody is asked again, and what no seed reaches stays alone.
+    as they fit, step III along its predecessors and theirs. Nobody is asked again, and what no seed reaches stays alone. Only
+    products have what dequantises their weights before.
     """
+    _join_weights(blocks)
     ecg = blocks.ecg
     unfused = set(range(len(ecg.graph.nodes)))
     for seed in _seeds(ecg):
@@ -295,7 +297,8 @@ def _propagate(blocks: FusionBlocks, seed: int, unfused: set[int], onwards: Sequ
         n, block = waiting.pop(), blocks.owner[seed]
         if n not in unfused or blocks.owner[n] == block:
             continue
-        first, second = (block, n) if onwards is blocks.after else (n, block)
+        other = blocks.owner[n]
+        first, second = (block, other) if onwards is blocks.after else (other, block)
         judgement = blocks.judge(first, second)
         if judgement.fits and blocks.merge(first, second, judgement):
             waiting.extend(reversed(onwards[n]))

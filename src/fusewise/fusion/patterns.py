@@ -7,6 +7,8 @@ paths there, when the kinds on those paths and at their end allow it:
     heavy       -> elementwise end      with at most broadcast on the paths
     <= broadcast -> reduction or lighter with at most injective on the paths
     injective   -> injective or lighter  with at most injective on the paths          (in a second phase)
+
+What dequantises weights belongs to their product before that.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from enum import IntEnum
 
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.legal import LIMITS, depth
+from fusewise.fusion.weights import weight_groups
 from fusewise.ir.partition import Group
 from fusewise.ir.walk import successors
 from fusewise.ops.spec import Mapping
@@ -75,6 +78,9 @@ class _Fuser:
         self.dominator = _post_dominators(self.ecg, self.after)
 
     def run(self) -> list[Group]:
+        for *before, product in weight_groups(self.ecg.graph, self.trace):
+            for n in before:
+                self._unite(n, product)
         for phase in (0, 1):
             for n in range(len(self.kinds)):
                 self._consider(n, phase)

@@ -2,7 +2,7 @@
 
 Takes a graph and a trace that may refuse each fusion; gives a `Partition`. Four planners stand beside each other: DNNFusion
 (mapping types, grown from seeds), the same in the order in which its paper grows them, the fixed patterns that compilers commonly
-use, and no fusion.
+use, and no fusion. What dequantises weights joins their product in all of them.
 
 Niu et al., DNNFusion: Accelerating Deep Neural Networks Execution with Advanced Operator Fusion, PLDI 2021.
 """
@@ -20,8 +20,9 @@ from fusewise.fusion.grow import FusionBlocks, Judgement, grow, grow_as_publishe
 from fusewise.fusion.legal import LIMITS, FusionLimits
 from fusewise.fusion.patterns import pattern_groups
 from fusewise.fusion.verdicts import Reason, Verdict
+from fusewise.fusion.weights import weight_groups
 from fusewise.ir.graph import Graph
-from fusewise.ir.partition import Group, Partition, singletons
+from fusewise.ir.partition import Group, Partition
 from fusewise.ops.spec import Mapping as MappingType
 from fusewise.records import record
 from fusewise.trace import INTRA_BLOCK, Trace
@@ -136,7 +137,10 @@ def _by_patterns(ecg: ExtendedGraph, trace: Trace, costs: CostSource, limits: Fu
 
 
 def _not_at_all(ecg: ExtendedGraph, trace: Trace, costs: CostSource, limits: FusionLimits) -> Plan:
-    return _described(ecg, singletons(ecg.graph), Reason.PATTERN, Reason.NO_FUSION)
+    joined = weight_groups(ecg.graph, trace)
+    inside = {n for group in joined for n in group}
+    groups = [*joined, *((n,) for n in range(len(ecg.graph.nodes)) if n not in inside)]
+    return _described(ecg, Partition.ordered(ecg.graph, list(map(Group, groups))), Reason.WEIGHTS, Reason.NO_FUSION)
 
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
