@@ -49,7 +49,7 @@ from fusewise.accel.search.catalogue import search_named
 from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import SearchBudget
 from fusewise.accel.split.recursive import RecursiveSplitter
-from fusewise.accel.words import bytes_of
+from fusewise.words import bytes_of
 from fusewise.zoo.catalogue import build
 
 RATES_SETTING = ("mobilenet_v2", "lbdf", 128 * 1024)

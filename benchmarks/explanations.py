@@ -43,7 +43,7 @@ from fusewise.accel.gnn.regenerate import learning_blocks
 from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.split.cut import Cutter
-from fusewise.accel.words import bytes_of
+from fusewise.words import bytes_of
 
 SETTINGS = ("mobilenet_v2:lbdf:128KiB", "resnet152:lbdf:256KiB", "mobilenet_v2:brr:128KiB", "resnet50:brr:128KiB")
 

@@ -34,7 +34,7 @@ from fusewise.accel.gnn.regenerate import learning_blocks
 from fusewise.accel.network import Network
 from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import SCHEMES, scheme_named
-from fusewise.accel.words import bytes_of
+from fusewise.words import bytes_of
 
 TRIED: dict[str, Reward] = {
     "published": sufficient,

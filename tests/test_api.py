@@ -263,16 +263,20 @@ def test_verify_names_a_wrong_rule_among_sound_ones(tmp_path):
     assert fusewise.verify(graph, cache=tmp_path).agrees
 
 
-def test_disabling_what_nothing_is_called_is_said():
-    for name, unknown in (
-        ("fold_constant", True),
-        ("fold_constants", False),
-        ("any-nest", False),
-        ("intra-block", False),
+def test_disabling_what_nothing_is_called_is_an_error():
+    with pytest.raises(
+        UsageError, match="there is no pass, rule or kernel 'fold_constant'; did you mean 'fold_constants'"
     ):
+        fusewise.compile(network(), cache=False, disable=("fold_constant",))
+    for name in ("fold_constants", "any-nest", "intra-block"):
+        fusewise.compile(network(), cache=False, disable=(name,), warn=pytest.fail)
+
+
+def test_disabling_what_no_node_has_is_said():
+    for name, passes in (("product@nobody", True), ("rule-of-mine", (faulty,))):
         said = []
-        fusewise.compile(network(), cache=False, disable=(name,), warn=said.append)
-        assert said == [f"nothing in this model is decided by {name}, so disabling it changes nothing"] * unknown
+        fusewise.compile(network(), cache=False, disable=(name,), passes=passes, warn=said.append)
+        assert said == [f"nothing in this model is decided by {name}, so disabling it changes nothing"]
 
 
 def test_a_disabled_rewrite_is_not_blamed(tmp_path):

@@ -60,7 +60,7 @@ def test_none_is_what_nobody_says() -> None:
         ({"symbols": {"n": 1.5}}, "dimension 'n' is given as 1.5; give a number, or a range"),
         ({"symbols": {"n": 10**30}}, "dimension 'n' cannot have the size"),
         ({"passes": ["none"]}, "passes must be True, False, a text or a list of passes, not \\['none'\\]"),
-        ({"trheads": 2}, "there is no option 'trheads'; the options are shapes, "),
+        ({"trheads": 2}, "there is no option 'trheads'; did you mean 'threads'"),
     ],
 )
 def test_what_cannot_be_an_option(settings: dict[str, Any], sentence: str) -> None:

@@ -25,7 +25,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("specializing",),
     ("compiling",),
     ("compiled", "inspecting", "planning", "optimizing", "options", "selecting", "tuning", "verifying"),
-    ("hosting", "measuring", "counting", "partitioning", "outcomes", "choices"),
+    ("hosting", "measuring", "counting", "partitioning", "outcomes", "choices", "decisions"),
     ("making",),
     ("benchmarking",),
     ("runtime",),
@@ -34,7 +34,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("passes",),
     ("rewrite", "frontend", "zoo"),
     ("ops",),
-    ("ir", "trace", "files"),
+    ("ir", "trace", "files", "words"),
     ("errors", "records", "version"),
 )
 """Rooms from top to bottom. A room imports itself and lower lines; rooms on one line do not know each other."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fusewise.options import Options, unknown
+from fusewise.decisions import names_of_decisions, require_known
+from fusewise.options import Options
 from fusewise.runtime.folder import cache_folder
 from fusewise.trace import Trace
 
@@ -27,14 +28,22 @@ def planned(
     """From the graph that was read to the program: passes, what is known of the result or measured now, groups, code."""
     from fusewise.making import generated, grouped
 
+    if options.disable and isinstance(options.passes, bool | str):
+        require_known(options.disable)
     graph, making = _legal(bound, options, trace, warn)
     choice, costs = _known(graph, making, options, warn, progress)
     groups = grouped(graph, making, trace, choice, costs)
     program = generated(groups, making, trace, choice)
-    names = unknown(trace.idle(options.disable)) if options.disable and trace.limit is None else []
+    names = _idle(options, trace) if options.disable and trace.limit is None else []
     if names:
         warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
     return graph, program, choice
+
+
+def _idle(options: Options, trace: Trace) -> list[str]:
+    """Names to disable that nothing was decided by: those of one node, and of what passes of the user's own might be called."""
+    known = names_of_decisions()
+    return [name for name in trace.idle(options.disable) if "@" in name or name not in known]
 
 
 def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None]) -> tuple[Graph, Making]:

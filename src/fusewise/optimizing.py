@@ -32,6 +32,7 @@ from fusewise.runtime.host import worker_count
 from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
 from fusewise.trace import Trace
+from fusewise.words import no_such
 
 __all__ = ["SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
 
@@ -83,7 +84,7 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         if self.search not in SEARCHES:
-            raise UsageError(f"there is no search {self.search!r}; there are {', '.join(SEARCHES)}")
+            raise no_such("search", self.search, SEARCHES)
         if not self.alpha >= 1:
             raise UsageError(f"alpha is {self.alpha:g}; it must be at least 1 (1 follows improvements only)")
         if self.budget < 1:
@@ -95,7 +96,7 @@ class SearchOptions:
         if self.workers > 1 and any(name in self.cost for name in MEASURED):
             raise UsageError("with a measured cost there is one worker: others would disturb the times it takes")
         if self.faster_in not in ("auto", "none", *RUNTIMES):
-            raise UsageError(f"there is no runtime {self.faster_in!r}; there are auto, none, {', '.join(RUNTIMES)}")
+            raise no_such("runtime", self.faster_in, ("auto", "none", *RUNTIMES))
         parsed_cost(self.cost, {name: CostMetric(name, "", lambda kernel: 0.0) for name in _names()})
         machine_named(self.machine)
 

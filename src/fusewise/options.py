@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from fusewise.errors import UsageError
 from fusewise.records import record
+from fusewise.words import no_such
 
 if TYPE_CHECKING:
     from fusewise.ir.size import Symbol
     from fusewise.passes.pipeline import Pass
 
-__all__ = ["Options", "options_from", "portable", "settings_of", "texts_of", "unknown"]
+__all__ = ["Options", "options_from", "portable", "settings_of", "texts_of"]
 
 
 def _warn(sentence: str) -> None:
@@ -75,7 +76,7 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
     known = Options.__dataclass_fields__
     for name in settings:
         if name not in known:
-            raise UsageError(f"there is no option {name!r}; the options are {', '.join(known)}")
+            raise no_such("option", name, known, f"the options are {', '.join(known)}")
     said = [] if options is None else [(name, getattr(options, name)) for name in known]
     given = {name: value for name, value in (*said, *settings.items()) if value is not None}
     found = Options(**{name: _checked(name, value) for name, value in given.items()})
@@ -139,23 +140,6 @@ def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
         return {name: repr(np.asarray(value).tolist()) for name, value in values.items()}
     except ValueError as error:
         raise UsageError(f"the values given for inputs must be arrays: {error}") from None
-
-
-def unknown(names: Iterable[str]) -> list[str]:
-    """Those of the names that decisions may be disabled by that no pass, rule, kernel or layout has; `@node` is left out."""
-    from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS
-    from fusewise.passes.catalogue import CATALOGUE
-    from fusewise.rewrite.rules.table import rule_named
-    from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
-
-    layouts = (INTRA_BLOCK, INTER_BLOCK)
-    passes = {row.name for row in CATALOGUE} | {row.function.__name__ for row in CATALOGUE}
-    kernels = {kernel.name for kernels in (*KERNELS.values(), PLAIN_KERNELS) for kernel in kernels}
-
-    def is_known(name: str) -> bool:
-        return name in layouts or name in passes or name in kernels or rule_named(name) is not None
-
-    return [name for name in names if not is_known(name.partition("@")[0])]
 
 
 # --- what each option must be --------------------------------------------------------------------------------------

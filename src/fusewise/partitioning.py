@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fusewise.errors import FusewiseError, UsageError
+from fusewise.errors import FusewiseError
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Partition
 from fusewise.ir.types import TensorType
 from fusewise.passes.partition_graph import BACK_ENDS, regions_asked, regions_by
+from fusewise.words import no_such
 
 if TYPE_CHECKING:
     import onnx
@@ -90,7 +91,7 @@ def regions_for(graph: Graph, back_ends: Sequence[str] = BACK_ENDS) -> Regions:
     """
     unknown = next((name for name in back_ends if name not in BACK_ENDS), None)
     if unknown is not None:
-        raise UsageError(f"there is no back end {unknown!r}; there are {', '.join(BACK_ENDS)}")
+        raise no_such("back end", unknown, BACK_ENDS)
     chosen = [""] * len(graph.nodes)
     refused: dict[str, dict[str, int]] = {}
     apart: list[tuple[int, ...]] = []

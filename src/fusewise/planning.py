@@ -33,12 +33,12 @@ from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.split.recursive import RecursiveSplitter, require_asking
 from fusewise.accel.split.splitter import SplitStep, Splitting
 from fusewise.accel.split.tree import kept
-from fusewise.accel.words import bytes_of
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.files import write_text, written_whole
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 from fusewise.records import record
+from fusewise.words import bytes_of
 
 if TYPE_CHECKING:
     import onnx

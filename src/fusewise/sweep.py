@@ -19,8 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusewise.accel.words import nearest
 from fusewise.errors import FusewiseError, InvalidModel, ResourceLimit, UsageError
+from fusewise.words import nearest
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph

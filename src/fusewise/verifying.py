@@ -15,13 +15,14 @@ from fusewise.benchmarking.inputs import random_feeds
 from fusewise.benchmarking.node_by_node import Compiled, answers_by_nodes, first_fault
 from fusewise.benchmarking.reference import answer
 from fusewise.benchmarking.verification import Case, Fault, Verification
-from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
+from fusewise.errors import FusewiseError, UnsupportedModel
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_export import as_file
 from fusewise.ir.at_sizes import at_sizes
 from fusewise.ir.graph import Graph
 from fusewise.ir.size import Symbol
 from fusewise.trace import Trace
+from fusewise.words import no_such
 
 __all__ = ["INPUTS", "VerificationSettings", "verified"]
 
@@ -50,7 +51,7 @@ class VerificationSettings:
 
     def __post_init__(self) -> None:
         if self.inputs not in INPUTS:
-            raise UsageError(f"there are no inputs {self.inputs!r}; there are {' and '.join(INPUTS)}")
+            raise no_such("kind of inputs", self.inputs, INPUTS)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.catalogue import options_of, scheme_named
 from fusewise.accel.schemes.lbdf import LBDF
-from fusewise.accel.words import bytes_of, size_text
 from fusewise.errors import UsageError
 
 TEXT = (files("fusewise.accel") / "presets" / "edge-256k.toml").read_text()
@@ -83,23 +82,6 @@ def test_unknown_names() -> None:
     with pytest.raises(UsageError, match="no objective called 'latancy'; did you mean 'latency'"):
         objective_named("latancy", hardware_named(DEFAULT))
     assert options_of("brr") == ("partial_channels", "bits", "network_io", "excluded_traffic", "accounting")
-
-
-@pytest.mark.parametrize(
-    "text, size", [("256KiB", 262_144), ("0.5 MiB", 524_288), ("128k", 131_072), ("1000", 1000), ("2KB", 2000)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert bytes_of(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "KiB", "-3KiB", "12 parsecs", "0", "1e3"])
-def test_no_sizes(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a size"):
-        bytes_of(text)
-
-
-def test_size_text() -> None:
-    assert [size_text(n) for n in (17, 177_536, 3 << 20)] == ["17 B", "173.4 KiB", "3.0 MiB"]
 
 
 def test_time_and_energy_by_hand() -> None:

@@ -207,7 +207,8 @@ def test_levels_may_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "64K", "64K:0", "0:4", "64:4", "64K:4,", "1G:4", "2000M:4", "-1K:4", ",".join(["64K:4"] * 5)]
+    "text",
+    ["", "64K", "64K:0", "0:4", "64:4", "64K:4,", "2G:4", "2000M:4", "x:4", "-1K:4", ",".join(["64K:4"] * 5)],
 )
 def test_what_is_no_cache_is_said(text: str) -> None:
     with pytest.raises(UsageError, match="cache"):

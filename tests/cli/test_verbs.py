@@ -336,7 +336,47 @@ def test_shapes_and_symbols_of_a_free_model(fusewise, write, tmp_path):
 
 
 def test_a_disabled_name_is_passed_on(fusewise, tiny_path):
-    assert fusewise("compile", tiny_path, "--disable", "no-such-rule").status == 0
+    assert fusewise("compile", tiny_path, "--disable", "winograd-convolution").status == 0
+    said = fusewise("compile", tiny_path, "--disable", "product@nobody")
+    assert said.status == 0 and "nothing in this model is decided by product@nobody" in said.sentence
+
+
+@pytest.mark.parametrize("verb", ["compile", "run", "verify", "bench", "optimize"])
+def test_an_unknown_name_to_disable_is_told_with_the_nearest(fusewise, tiny_path, verb):
+    refused = fusewise(verb, tiny_path, "--disable", "winnograd-convolution@Conv_3")
+    assert (refused.status, refused.out) == (2, "")
+    assert "'winnograd-convolution'; did you mean 'winograd-convolution'?" in refused.sentence
+
+
+@pytest.mark.parametrize(
+    "words, near",
+    [
+        (("inspect", "--fusion", "dnnfuson"), "did you mean 'dnnfusion'?"),
+        (("compile", "--fusion", "patern"), "did you mean 'patterns'?"),
+        (("compile", "--precision", "bfloat61"), "did you mean 'bfloat16'?"),
+        (("optimize", "--search", "gready"), "did you mean 'greedy'?"),
+        (("optimize", "--search", "greedy", "--machine", "gqu"), "did you mean 'gpu'?"),
+        (("optimize", "--search", "greedy", "--faster-in", "onxruntime"), "did you mean 'onnxruntime'?"),
+        (("optimize", "--target", "onnxrt"), "did you mean 'onnx'?"),
+        (("bench", "--vs", "onnxrutime"), "did you mean 'onnxruntime'?"),
+        (("verify", "--inputs", "hostle"), "did you mean 'hostile'?"),
+        (("inspect", "--form", "normal"), "did you mean 'a-normal'?"),
+        (("inspect", "--regions", "nativ"), "did you mean 'native'?"),
+        (("plan", "--search", "exat"), "did you mean 'exact'?"),
+        (("plan", "--hardware", "edge-265k"), "did you mean 'edge-256k'?"),
+        (("passes", "--experiment", "papers"), "did you mean 'paper'?"),
+    ],
+)
+def test_unknown_names_are_told_with_the_nearest(fusewise, tiny_path, words, near):
+    refused = fusewise(words[0], tiny_path, *words[1:])
+    assert (refused.status, refused.out) == (2, "")
+    assert near in refused.sentence
+
+
+def test_an_unknown_architecture_is_told_with_the_nearest(fusewise):
+    refused = fusewise("inspect", "zoo:rsenet50")
+    assert refused.status == 2
+    assert "did you mean 'resnet50'?" in refused.sentence
 
 
 def test_usage_errors_end_with_2(fusewise, tiny_path, tmp_path):

@@ -15,8 +15,8 @@ from fusewise.accel.hardware import Hardware
 from fusewise.accel.network import Network
 from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import operator_traffic
-from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
+from fusewise.words import nearest
 
 __all__ = ["OBJECTIVES", "Objective", "energy_mj", "latency_ms", "objective_named"]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from fusewise.accel.network import Network
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.scheme import UNBOUNDED, Scheme
-from fusewise.accel.words import size_text
 from fusewise.errors import NoFeasiblePlan
+from fusewise.words import size_text
 
 __all__ = ["Need", "needs", "require_feasible", "smallest_buffer"]
 

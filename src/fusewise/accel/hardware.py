@@ -16,8 +16,8 @@ from typing import Any
 
 from fusewise.accel.schemes.catalogue import SCHEMES, scheme_named
 from fusewise.accel.schemes.scheme import Scheme
-from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
+from fusewise.words import nearest
 
 __all__ = ["DEFAULT", "Hardware", "hardware_from", "hardware_named", "preset_names"]
 

@@ -23,6 +23,7 @@ from fusewise.codegen.target import LINE_BYTES
 from fusewise.errors import UsageError
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.host import host_target
+from fusewise.words import bytes_of
 
 __all__ = ["CacheLevel", "Caches", "Counts", "counts_of", "host_levels", "parsed_levels"]
 
@@ -152,15 +153,22 @@ def host_levels(root: Path = _SYSTEM) -> tuple[CacheLevel, ...]:
     )
 
 
+def _cache_bytes(text: str) -> int:
+    try:
+        return bytes_of(text)
+    except UsageError as error:
+        raise UsageError(f"the size of a cache: {error}") from None
+
+
 def parsed_levels(text: str) -> tuple[CacheLevel, ...]:
     """Caches that are written as sizes and ways, nearest first: `64K:4,512K:8,4M:16`. All workers share the third level and those
     beyond. `UsageError` for another text."""
     found: list[CacheLevel] = []
     for number, part in enumerate(text.split(","), start=1):
-        known = re.fullmatch(r"([1-9]\d*)([KM]?):([1-9]\d*)", part.strip())
+        known = re.fullmatch(r"([^:]+):([1-9]\d*)", part.strip())
         if known is None or len(part) > 20:
             raise UsageError(f"{part.strip()!r} is no cache: give a size and its ways, as in 64K:4,512K:8,4M:16")
-        level = CacheLevel(f"L{number}", int(known[1]) << _SCALE[known[2]], int(known[3]), number >= 3)
+        level = CacheLevel(f"L{number}", _cache_bytes(known[1]), int(known[2]), number >= 3)
         if not level.ways * LINE_BYTES <= level.nbytes <= _LARGEST:
             raise UsageError(f"{part.strip()!r} is no cache: it holds no set of {level.ways} lines, or more than 1024M")
         found.append(level)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from fusewise.errors import UsageError
+from fusewise.words import no_such
 
 __all__ = ["OURS", "PEERS", "Peer", "Session", "Subject", "opener_of", "peers_named"]
 
@@ -75,7 +76,7 @@ def peers_named(names: tuple[str, ...]) -> tuple[Peer, ...]:
     table = {peer.name: peer for peer in PEERS}
     for name in names:
         if name not in table:
-            raise UsageError(f"there is no runtime {name!r} to compare with; choose from {', '.join(table)}")
+            raise no_such("runtime", name, table)
         if table[name].missing:
             raise UsageError(f"{name} is not installed; install it with: pip install {' '.join(table[name].missing)}")
     return tuple(table[name] for name in names)

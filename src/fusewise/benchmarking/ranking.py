@@ -28,6 +28,7 @@ from fusewise.frontend import onnx_export
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import Program
+from fusewise.words import no_such
 
 __all__ = [
     "CONFIDENCE",
@@ -145,7 +146,7 @@ def _opener(graph: Graph, path: Path, runtime: str, threads: int) -> Open:
         return _our_opener(graph, path.parent / "kernels", threads)
     openers = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}
     if runtime not in openers:
-        raise UsageError(f"there is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}")
+        raise no_such("runtime", runtime, RUNTIMES)
     if find_spec(runtime) is None:
         raise UsageError(f"{runtime} is not installed: pip install 'fusewise[bench]'")
     onnx_export.save(at_lowest_opset(graph), path)

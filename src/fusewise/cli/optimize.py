@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,6 +141,7 @@ def optimize(
     from fusewise import api
     from fusewise.cli.pipelines import Before
     from fusewise.cli.show import print_json, progress
+    from fusewise.decisions import require_known
     from fusewise.optimizing import optimized
     from fusewise.passes.onnxruntime_operators import check_target
     from fusewise.trace import Trace
@@ -149,6 +151,7 @@ def optimize(
     for path, ending in ((output, ".onnx"), (plot, ".svg")):
         if path is not None and path.suffix != ending:
             raise UsageError(f"{path.name!r} should end in {ending}")
+    require_known(disable or (), others=_names_in(rules or ()) if disable else ())
     with progress() as report:
         trace = Trace(disabled=frozenset(disable or ()))
         stays_free = search == "none" and pipeline is None  # a search and a pipeline weigh by sizes
@@ -185,6 +188,13 @@ def optimize(
     else:
         before.show(found.graph)
         _show(found, model, output)
+
+
+def _names_in(files: Sequence[Path]) -> list[str]:
+    """The names of the rules in files."""
+    from fusewise.rewrite.taso.rules import imported_rules
+
+    return [rule.name for path in files for rule in imported_rules(path, verify=False).rules]
 
 
 def _draw(found: Optimization, model: str, path: Path) -> None:

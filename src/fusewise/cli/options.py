@@ -35,6 +35,7 @@ __all__ = [
     "Threads",
     "Tune",
     "Values",
+    "bytes_given",
     "model_of",
     "numbers_of",
     "options_of",
@@ -106,12 +107,11 @@ Sanitize = Annotated[
     ),
 ]
 MemoryLimit = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--memory-limit",
-        min=1,
-        metavar="BYTES",
-        help="The most that weights, intermediate results and outputs may take together, whatever the sizes.",
+        metavar="SIZE",
+        help="The most that weights, intermediate results and outputs may take together, such as 512MiB.",
     ),
 ]
 Specialize = Annotated[
@@ -224,7 +224,7 @@ def options_of(context: typer.Context) -> Options:
     words = context.params
     given = {
         name: words[name]
-        for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize", "memory_limit", "specialize")
+        for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize", "specialize")
         if name in words
     }
     return Options(
@@ -233,10 +233,18 @@ def options_of(context: typer.Context) -> Options:
         values=values_of(words.get("value")),
         threads=threads_of(words.get("threads")),
         cache=words.get("cache", True),
+        memory_limit=bytes_given(words.get("memory_limit")),
         disable=tuple(words.get("disable") or ()),
         warn=_once(),
         **given,
     )
+
+
+def bytes_given(text: str | None) -> int | None:
+    """The bytes that `--memory-limit` says."""
+    from fusewise.words import bytes_of
+
+    return None if text is None else bytes_of(text)
 
 
 def _once() -> Callable[[str], None]:

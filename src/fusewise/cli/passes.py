@@ -24,6 +24,7 @@ from fusewise.cli.options import (
     threads_of,
 )
 from fusewise.errors import UsageError
+from fusewise.words import no_such
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -131,7 +132,7 @@ def _check(output: Path | None, experiment: str | None, objective: str) -> None:
     if output is not None and output.suffix != ".toml":
         raise UsageError(f"the name of a pipeline file must end in .toml, not {output.name!r}")
     if experiment is not None and experiment not in EXPERIMENTS:
-        raise UsageError(f"there is no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}")
+        raise no_such("experiment", experiment, EXPERIMENTS)
     objective_named(objective)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fusewise.errors import UsageError
+from fusewise.words import no_such
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -88,5 +88,5 @@ def show_form(graph: Graph, form: str) -> None:
     from fusewise.ir.forms import FORMS
 
     if form not in FORMS:
-        raise UsageError(f"there is no form {form!r}; there are {', '.join(FORMS)}")
+        raise no_such("form", form, FORMS)
     sys.stdout.write(FORMS[form](graph))

@@ -151,8 +151,8 @@ def _write(found: Planning, path: Path) -> None:
 
 
 def _show(found: Planning, model: str) -> None:
-    from fusewise.accel.words import size_text
     from fusewise.cli.show import facts, table
+    from fusewise.words import size_text
 
     figures, operators = found.summary, found.plan.network.operators
     rows = []

@@ -28,6 +28,7 @@ from fusewise.cli.options import (
     Threads,
     Tune,
     Values,
+    bytes_given,
     model_of,
     numbers_of,
     options_of,
@@ -111,7 +112,9 @@ def run(
                 sanitize=sanitize,
                 specialize=specialize,
             )
-            compiled = api.open_compiled(model, threads=threads_of(threads), trust=trust, memory_limit=memory_limit)
+            compiled = api.open_compiled(
+                model, threads=threads_of(threads), trust=trust, memory_limit=bytes_given(memory_limit)
+            )
         else:
             if trust is not None:
                 raise UsageError(f"--trust asks for a compiled file that is signed, and {model} is none")

@@ -22,6 +22,7 @@ from fusewise.passes.pipeline import CLEAN, DEFINED, PRECISIONS, Pass, run
 from fusewise.passes.pool_by_rows import pooled_by_rows
 from fusewise.passes.quantized_to_integer import quantized_to_integer, to_integer_unless
 from fusewise.trace import Trace
+from fusewise.words import no_such
 
 __all__ = ["LEAST_CHANNELS", "LEAST_EXTENT", "for_native", "legalized", "passes_for", "pool_by_rows", "stand_ins"]
 
@@ -56,7 +57,7 @@ def for_native(
     Raises `UsageError` for another, and for one that changes answers under `exact`.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
+        raise no_such("precision", precision, PRECISIONS)
     if exact and PRECISIONS[precision]:
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
     chosen = DEFINED if exact else (*DEFINED, *PRECISIONS[precision], pool_by_rows)

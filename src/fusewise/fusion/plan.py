@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from fusewise.errors import UsageError
 from fusewise.fusion.cost import CostSource
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.grow import FusionBlocks, Judgement, grow, grow_as_published
@@ -26,6 +25,7 @@ from fusewise.ir.partition import Group, Partition
 from fusewise.ops.spec import Mapping as MappingType
 from fusewise.records import record
 from fusewise.trace import INTRA_BLOCK, Trace
+from fusewise.words import no_such
 
 __all__ = ["PLANNERS", "Edge", "Plan", "given", "partition", "plan"]
 
@@ -69,7 +69,7 @@ def plan(
     """
     planner = PLANNERS.get(how)
     if planner is None:
-        raise UsageError(f"there is no fusion planner {how!r}; there are {', '.join(PLANNERS)}")
+        raise no_such("fusion planner", how, PLANNERS)
     found = planner(ExtendedGraph(graph), trace, CostSource() if costs is None else costs, limits)
     for edge in found.edges:
         if not edge.fused:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from fusewise.errors import UsageError
 from fusewise.frontend.domains.row import MICROSOFT
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.ir.dtypes import FLOAT32
@@ -20,6 +19,7 @@ from fusewise.ir.types import TensorType
 from fusewise.passes.edit import rebuilt
 from fusewise.records import record
 from fusewise.trace import Trace
+from fusewise.words import no_such
 
 __all__ = ["RECOGNISED", "TARGETS", "check_target", "with_onnxruntime_operators", "written_for"]
 
@@ -210,7 +210,7 @@ def with_onnxruntime_operators(graph: Graph, trace: Trace | None = None) -> Grap
 def check_target(target: str) -> None:
     """Raise `UsageError` for a target that there is not."""
     if target not in TARGETS:
-        raise UsageError(f"there is no target {target!r}; there are {', '.join(TARGETS)}")
+        raise no_such("target", target, TARGETS)
 
 
 def written_for(graph: Graph, target: str) -> Graph:

@@ -9,9 +9,9 @@ from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import UNBOUNDED
 from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.split.tree import SplitPart, parts_of
-from fusewise.accel.words import size_text
 from fusewise.report.charts import bar
 from fusewise.report.page import Markup, paragraph, table
+from fusewise.words import size_text
 
 __all__ = ["split_tree"]
 

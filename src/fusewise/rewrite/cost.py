@@ -26,6 +26,7 @@ from fusewise.ops.spec import ANCHOR_FAMILIES
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 from fusewise.rewrite.work import work_of
+from fusewise.words import no_such
 
 __all__ = [
     "MACHINES",
@@ -276,7 +277,7 @@ def machine_named(name: str) -> Machine:
     for machine in MACHINES:
         if machine.name == name:
             return machine
-    raise UsageError(f"there is no machine {name!r}; there are {', '.join(machine.name for machine in MACHINES)}")
+    raise no_such("machine", name, (machine.name for machine in MACHINES))
 
 
 @record(frozen=True)

@@ -21,8 +21,8 @@ from fusewise.accel.explain.rgexplainer import policy_of, rgexplainer
 from fusewise.accel.explain.saliency import saliency
 from fusewise.accel.gnn.engine import require
 from fusewise.accel.gnn.model import Classifier, load, read_tensors
-from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
+from fusewise.words import nearest
 
 __all__ = ["EXPLAINERS", "LEARNED", "Part", "explainer_named"]
 

@@ -8,8 +8,8 @@ from dataclasses import fields
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme
-from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
+from fusewise.words import nearest
 
 __all__ = ["SCHEMES", "options_of", "scheme_named"]
 

@@ -13,8 +13,8 @@ from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.search.run import Progress
-from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
+from fusewise.words import nearest
 
 __all__ = ["SEARCHES", "Search", "search_named"]
 

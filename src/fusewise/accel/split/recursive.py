@@ -15,8 +15,8 @@ from fusewise.accel.problem import GroupCosts
 from fusewise.accel.split.bounds import GroupBounds
 from fusewise.accel.split.branches import Branches, Cuts
 from fusewise.accel.split.splitter import Splitting
-from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
+from fusewise.words import nearest
 
 __all__ = ["ASKING", "RecursiveSplitter", "require_asking"]
 

@@ -1,0 +1,75 @@
+"""Words for people: the nearest of several names, and sizes in bytes as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from fusewise.errors import UsageError
+
+__all__ = ["bytes_of", "nearest", "no_such", "size_text"]
+
+_UNITS = {
+    "B": 1,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+    "KIB": 1024,
+    "MIB": 1024**2,
+    "GIB": 1024**3,
+    "TIB": 1024**4,
+    "K": 1024,
+    "M": 1024**2,
+    "G": 1024**3,
+    "T": 1024**4,
+}
+_STEPS = (("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
+_FEW = 12  # names that fit a sentence
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, or all of them."""
+    import difflib
+
+    names = {name.lower(): name for name in sorted(known)}
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
+    return f"did you mean {names[near[0]]!r}?" if near else f"known are {', '.join(sorted(names.values()))}."
+
+
+def no_such(what: str, word: str, known: Iterable[str], listed: str = "") -> UsageError:
+    """The error about a name that nothing of a kind has: it tells the nearest, and all where they are few.
+
+    `listed` says where all are found, for those that are many.
+    """
+    names = list(known)
+    near = nearest(word, names)
+    hints = [near] if near.startswith("did") else []
+    if len(names) <= _FEW:
+        hints.append(f"there are {', '.join(names)}")
+    elif listed:
+        hints.append(listed)
+    return UsageError(f"there is no {what} {word!r}{'; ' if hints else ''}{' '.join(hints)}")
+
+
+def bytes_of(text: str) -> int:
+    """A size such as `256KiB`, `0.5 MiB`, `128k` (KiB), `64MB` or `131072`, in bytes; `UsageError` when it is none.
+
+    Less than 1024 needs a unit: nobody means 256 bytes by 256.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(found[2].upper() or "B") if found else None
+    size = int(float(found[1]) * unit) if found and unit else 0
+    if size < 1:
+        raise UsageError(f"{text!r} is not a size: write it as 256KiB, 1MiB or a number of bytes.")
+    if found and not found[2] and size < 1024:
+        raise UsageError(f"{text.strip()!r} is a size without a unit: did you mean {size}KiB? For bytes write {size}B.")
+    return size
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: `173.4 KiB`."""
+    if size < 1024:
+        return f"{size} B"
+    unit, factor = next(((unit, factor) for unit, factor in _STEPS if size < factor * 1024), _STEPS[-1])
+    return f"{size / factor:.1f} {unit}"
