@@ -84,7 +84,7 @@ class Model:
         inputs alone; so it is for dimensions of one name that differ, where control flow may read some of them and not others.
         `ShapeContradicted` and `UsageError` for a compiled file, which has no model to compile.
         """
-        for _ in range(2):
+        for _ in (1, 2):  # sooner than a range
             used = self.executable
             try:
                 return used.run(output_names, feeds)

@@ -60,6 +60,17 @@ def test_a_short_run_is_made_by_one_where_meeting_takes_longer(meeting: float, s
     assert found[size] > 0.95 * found.total()
 
 
+def test_what_takes_no_longer_than_calling_workers_is_one_s_though_its_first_runs_were_slow() -> None:
+    crew = Crew(2)
+    times = iter([200_000, 8_000, 8_000])
+    now = 0
+    while crew.is_short is None and now < 10 * MS:
+        taken = next(times, 1_500 if crew.size == 1 else 3_000)
+        crew.took(now, now + taken)
+        now += taken
+    assert crew.is_short
+
+
 def test_a_run_that_is_slow_now_and_then_changes_nothing() -> None:
     def now_and_then(size: int, rng: np.random.Generator) -> float:
         return quiet(size, rng) * (8 if rng.random() < 0.1 else 1)

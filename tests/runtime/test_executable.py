@@ -522,3 +522,18 @@ def test_originals_are_let_go():
     gc.collect()
     assert [reference() for reference in alive] == [None, None]
     np.testing.assert_array_equal(executable.run(None, {"x": X})[0], ((X + W) + X) + W)
+
+
+def test_outputs_of_one_stretch_are_given_as_asked_for_and_each_is_its_own():
+    steps = [NativeStep(0, (Place(0), Place(0), Place(1)), "", 0), NativeStep(0, (Place(1), Place(0), Place(2)), "", 1)]
+    buffers = [Buffer("input", 32, value="x"), Buffer("output", 32, value="y"), Buffer("output", 32, value="z")]
+    executable = build(program(buffers, [binary("add", 8)], steps, outputs=(Port("y", F8, 1), Port("z", F8, 2))))
+    expected = {"y": X + X, "z": X + X + X}
+    for names in (None, ["z", "y"], ["z"], ["z", "z", "y"], []):
+        found = executable.run(names, {"x": X})
+        for name, one in zip(["y", "z"] if names is None else names, found, strict=True):
+            np.testing.assert_array_equal(one, expected[name])
+            one.fill(0)  # nobody else's
+    later = executable.run(None, {"x": X})
+    executable.run(None, {"x": 2 * X})
+    np.testing.assert_array_equal(later, [X + X, X + X + X])

@@ -1,5 +1,7 @@
 """What may be fed, and what is said when it does not fit."""
 
+from collections import defaultdict
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from fusewise.errors import UsageError
 from fusewise.ir.dtypes import DTYPES, FLOAT32, INT64, STRING, dtype_named
 from fusewise.ir.types import OptionalType, SequenceType, TensorType
 from fusewise.lower.program import Port
-from fusewise.runtime.feeds import Inputs, chosen_outputs, port_info, type_name
+from fusewise.runtime.feeds import Inputs, chosen_outputs, numbers_by_name, port_info, type_name
 
 X = Port("x", TensorType(FLOAT32, (2, 3)), 0)
 N = Port("n", TensorType(INT64, ()), 1)
@@ -19,6 +21,19 @@ def test_fitting_arrays_pass_through():
     x, n = Inputs([X, N]).accepted({"n": GOOD["n"], "x": GOOD["x"]})
     assert x is GOOD["x"]
     assert n is GOOD["n"]
+
+
+def test_arrays_that_may_not_be_written_to_pass_through():
+    fixed = GOOD["x"].copy()
+    fixed.flags.writeable = False
+    assert Inputs([X]).accepted({"x": fixed})[0] is fixed
+
+
+def test_a_mapping_that_makes_values_up_is_not_asked_to():
+    with pytest.raises(UsageError, match="no input 'y'"):
+        Inputs([X]).accepted(defaultdict(lambda: GOOD["x"], y=GOOD["x"]))
+    with pytest.raises(UsageError, match="no value was given for input 'x'"):
+        Inputs([X]).accepted(defaultdict(lambda: GOOD["x"]))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +70,7 @@ def test_feeds_that_are_no_mapping(feeds):
 @pytest.mark.parametrize("names", ["x", 3, {"x"}])
 def test_output_names_that_are_no_list(names):
     with pytest.raises(UsageError, match="output names are given as a list, or None for all"):
-        chosen_outputs([X, N], names)
+        chosen_outputs(numbers_by_name([X, N]), names)
 
 
 def test_strides_are_made_contiguous():
@@ -127,12 +142,12 @@ def test_every_element_type(dtype):
 
 
 def test_chosen_outputs():
-    assert chosen_outputs([X, N], None) == [0, 1]
-    assert chosen_outputs([X, N], ["n"]) == [1]
-    assert chosen_outputs([X, N], ["n", "x", "n"]) == [1, 0, 1]
-    assert chosen_outputs([X, N], []) == []
+    assert chosen_outputs(numbers_by_name([X, N]), None) == [0, 1]
+    assert chosen_outputs(numbers_by_name([X, N]), ["n"]) == [1]
+    assert chosen_outputs(numbers_by_name([X, N]), ["n", "x", "n"]) == [1, 0, 1]
+    assert chosen_outputs(numbers_by_name([X, N]), []) == []
     with pytest.raises(UsageError, match="no output 'z'; its outputs are 'x', 'n'"):
-        chosen_outputs([X, N], ["z"])
+        chosen_outputs(numbers_by_name([X, N]), ["z"])
 
 
 def test_type_names_are_those_of_onnx_runtime():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +24,7 @@ __all__ = [
     "address_of",
     "aligned_block",
     "counts_are_exact",
+    "maker_of",
     "settled",
 ]
 
@@ -32,6 +34,9 @@ ALIGNMENT_BYTES = 64
 LEAST_KEPT_BYTES = 8 * 1024 * 1024
 """From here on the C library may return to the system what is freed, of several such arrays at once, and what it gives out next is
 zeroed page by page. A step of decoding that gives back keys and values of 17 MB each took 25 ms so, and 9 with them kept."""
+
+_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
+"""Looked up once: every run asks where each array lies."""
 
 
 class Outputs:
@@ -55,6 +60,12 @@ class Outputs:
             return made
         self._made = [*self._made[-1:], made]
         return made.view()
+
+
+def maker_of(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
+    """Makes arrays as `Outputs` does; where all are small, by one call of NumPy's."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    return partial(np.empty, shape, dtype) if nbytes < LEAST_KEPT_BYTES else Outputs(shape, dtype).array
 
 
 class OutputBlocks:
@@ -135,7 +146,7 @@ def settled(array: np.ndarray) -> np.ndarray:
 def address_of(array: np.ndarray) -> int:
     """Where the first element lies."""
     try:  # runs no code of NumPy's that is in Python, which would have left the caches since the last run
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # arrays are buffers
+        return _addressof(_from_buffer(array))  # type: ignore[arg-type]  # arrays are buffers
     except (TypeError, ValueError, BufferError):  # read only, empty, strided, or of a type that buffers do not know
         # not `__array_interface__`: each reading interns its keys anew, and Python's table of interned strings grows with that
         address: int = array.ctypes.data

@@ -36,7 +36,7 @@ _PATIENCE_NS, _LONGEST_PATIENCE_NS = 100_000_000, 5_000_000_000
 
 _SHORT_NS = 2_000
 """Calls of rounds that take less by one worker are not shared out: meeting after each takes more than that saves, and without end
-where the system has put another worker aside."""
+where the system has put another worker aside. Nor is a whole stretch: calling the workers takes as long."""
 
 _TINY_NS = 500
 """Nor is a stretch whose calls take less, one with another, which is what meeting takes. Where they take more, what is sooner is
@@ -52,6 +52,7 @@ class Crew:
 
     def __init__(self, workers: int, calls: int = 1) -> None:
         self._all, self._calls = workers, max(1, calls)
+        self._short_ns = max(_SHORT_NS, _TINY_NS * self._calls)
         self._sizes = sorted({workers - 1, (workers + 1) // 2} - {0, workers}, reverse=True)
         self._runs: deque[int] = deque(maxlen=_RUNS)
         self.forget()
@@ -94,7 +95,7 @@ class Crew:
     def _measured(self, taken_ns: int, now_ns: int) -> None:
         """One worker made it."""
         self._runs.append(taken_ns)
-        if taken_ns < _TINY_NS * self._calls:
+        if taken_ns < self._short_ns:
             self.is_short = True
         elif len(self._runs) == _TRIES:
             self._go(self._with_all, self._all)
@@ -131,6 +132,9 @@ class Crew:
             self._go(self._with_all, self._all)
 
     def _with_fewer(self, taken_ns: int, now_ns: int) -> None:
+        if self.size == 1 and taken_ns < self._short_ns:  # the first runs of all may have taken longer
+            self.is_short = True
+            return
         self._runs.append(taken_ns)
         if now_ns >= self._next_ns:
             self._limit_ns = _middle(self._runs)

@@ -7,7 +7,6 @@ each stretch of native steps, with host steps between.
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,12 +24,12 @@ from fusewise.lower.program import Buffer, HostStep, KernelCode, Program
 from fusewise.records import record
 from fusewise.runtime.arena import RunMemory, address_of, aligned_block
 from fusewise.runtime.aside import Aside
-from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
+from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_name, port_info
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.run_plan import Contents, HostMaker, HostPart, RunPlan, Stretch, run_plan_of
 from fusewise.runtime.sizes import named
-from fusewise.runtime.threads import StepTable, shared_pool
+from fusewise.runtime.threads import StepTable, process_number, shared_pool
 from fusewise.runtime.turns import Turns
 
 if TYPE_CHECKING:  # a compiled model is opened without these
@@ -284,6 +283,7 @@ class Executable:
         self._made = tuple(map(named, program.outputs)) if program.symbols else program.outputs
         self._inputs = Inputs(self._given, () if self._plans is None else self._plans.shaped)
         self._all = range(len(program.outputs))
+        self._numbers = numbers_by_name(self._made)
         self._own_bytes = _own_bytes(program, "host", "output")
         self._turns: dict[int, Turns] = {}
 
@@ -335,14 +335,14 @@ class Executable:
         Inputs may be anything NumPy can read in place. Raises `UsageError` for names, dtypes or shapes that do not fit,
         `InvalidData` for indices that are out of bounds.
         """
-        wanted = self._all if output_names is None else chosen_outputs(self._made, output_names)
+        wanted = self._all if output_names is None else chosen_outputs(self._numbers, output_names)
         return self._run(self._inputs.accepted(feeds), wanted, None)
 
     def run_with_timings(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
     ) -> tuple[list[Any], list[StepTiming]]:
         """As `run`, with what each step took."""
-        wanted = chosen_outputs(self._made, output_names)
+        wanted = chosen_outputs(self._numbers, output_names)
         values = self._inputs.accepted(feeds)
         timings: list[StepTiming] = []
         return self._run(values, wanted, timings), timings
@@ -372,7 +372,7 @@ class Executable:
 
     def _turn(self) -> Turns:
         """Turns of this process: a forked child must not wait for a thread that only its parent has."""
-        process = os.getpid()
+        process = process_number()
         return self._turns.get(process) or self._turns.setdefault(process, Turns("the model is run"))
 
     def _run(
@@ -397,6 +397,10 @@ class Executable:
         if plan is None:
             assert self._plans is not None
             plan = self._plans.plan(values)
+        every = wanted is self._all
+        if plan.whole is not None and walk is None and (every or len(set(wanted)) == len(wanted)):
+            made = self._between(plan, plan.whole, values, timings)
+            return made if every else [made[number] for number in wanted]
         program = plan.program
         if plan.checks is not None:
             plan.checks.begin(values)
@@ -410,8 +414,7 @@ class Executable:
         for buffer, array in plan.fresh:
             caller[buffer] = array()
         words, at = plan.words, {buffer: address_of(one) for buffer, one in caller.items()}
-        patches = iter(plan.patches)
-        for buffer, number, offset in zip(patches, patches, patches, strict=True):
+        for buffer, number, offset in plan.patches:
             words[number] = at[buffer] + offset
         moving = RunMemory(plan.memory, caller)
         for part in plan.parts:
@@ -429,6 +432,27 @@ class Executable:
         if plan.checks is not None:
             plan.checks.end(values)
         return plan.results.taken(wanted, moving, objects)
+
+    def _between(
+        self, plan: RunPlan, whole: Stretch, values: list[Any], timings: list[StepTiming] | None
+    ) -> list[np.ndarray]:
+        """All outputs of a program that is one stretch, for arrays: a run of a few microseconds is mostly what is here."""
+        words, made = plan.words, []
+        at: dict[int, int] = {}
+        for number, (buffer, _) in enumerate(plan.ports):
+            at[buffer] = address_of(values[number])
+        for buffer, array in plan.fresh:
+            made.append(one := array())
+            at[buffer] = address_of(one)
+        for buffer, number, offset in plan.patches:
+            words[number] = at[buffer] + offset
+        if timings is None and whole.crew.is_short:
+            shared_pool().run(whole.table, 1)
+        else:
+            self._launch(whole, plan.program, timings)
+        if plan.faults is not None:
+            plan.faults.check()
+        return made
 
     def _launch(self, part: Stretch, program: Program, timings: list[StepTiming] | None) -> None:
         workers = self.figures.workers

@@ -17,7 +17,7 @@ from fusewise.lower.program import Port
 from fusewise.records import record
 from fusewise.runtime.host import check_memory
 
-__all__ = ["Inputs", "PortInfo", "chosen_outputs", "port_info", "type_name"]
+__all__ = ["Inputs", "PortInfo", "chosen_outputs", "numbers_by_name", "port_info", "type_name"]
 
 _ONNX_NAMES = {
     "float32": "float",
@@ -65,7 +65,6 @@ class Inputs:
     def __init__(self, ports: Sequence[Port], open_shapes: Collection[int] = ()) -> None:
         """Of the ports with the numbers `open_shapes`, whoever plans for sizes looks at the shapes."""
         self._ports = tuple(ports)
-        self._names = {port.name for port in ports}
         self._order = tuple(port.name for port in ports)
         self._plain = [
             (port.name, *_plain(port.type, number in open_shapes), _opened(port) if number in open_shapes else port)
@@ -82,15 +81,19 @@ class Inputs:
                 f"inputs are given as a mapping from name to value, not as {_kind_of(feeds)}; "
                 f"the model's inputs are {_listed(port.name for port in self._ports)}"
             )
-        if feeds.keys() != self._names:
+        if len(feeds) != len(self._plain):
             _check_names(self._ports, feeds)
-        found = []
+        found, value_of = [], feeds.get
         for name, dtype, shape, port in self._plain:
-            value = feeds[name]
-            plain = type(value) is np.ndarray and value.dtype is dtype and value.shape == shape
-            flags = value.flags if plain else None
-            fits = flags is not None and flags.c_contiguous and flags.aligned
-            found.append(value if fits else _fitted(port, value))
+            value = value_of(name)
+            if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+                flags = value.flags  # of which `carray` is three: what is asked here, and that it may be written to
+                if flags.carray or (flags.c_contiguous and flags.aligned):
+                    found.append(value)
+                    continue
+            if value is None:
+                _check_names(self._ports, feeds)
+            found.append(_fitted(port, value))
         return found
 
     def in_order(self, values: Iterable[Any]) -> list[Any]:
@@ -124,13 +127,17 @@ def _opened(port: Port) -> Port:
     )
 
 
-def chosen_outputs(ports: Sequence[Port], names: Sequence[str] | None) -> list[int]:
-    """Which outputs are asked for; all of them, in order, for None. Raises `UsageError` for an unknown name."""
+def numbers_by_name(ports: Sequence[Port]) -> dict[str, int]:
+    """The number of each port."""
+    return {port.name: number for number, port in enumerate(ports)}
+
+
+def chosen_outputs(known: Mapping[str, int], names: Sequence[str] | None) -> list[int]:
+    """Which of the outputs `known` by name are asked for; all, in order, for None. Raises `UsageError` for an unknown name."""
     if names is None:
-        return list(range(len(ports)))
-    if isinstance(names, str) or not isinstance(names, Sequence):
+        return list(range(len(known)))
+    if type(names) is not list and (isinstance(names, str) or not isinstance(names, Sequence)):
         raise UsageError(f"output names are given as a list, or None for all, not as {_kind_of(names)}")
-    known = {port.name: number for number, port in enumerate(ports)}
     for name in names:
         if not isinstance(name, str) or name not in known:
             raise UsageError(f"the model has no output {name!r}; its outputs are {_listed(known)}")

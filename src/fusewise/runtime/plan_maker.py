@@ -36,6 +36,7 @@ from fusewise.runtime.run_plan import (
     objects_at,
     ports_of,
     stretch_rows,
+    whole_stretch,
     words_of,
 )
 from fusewise.runtime.sound import place_fault
@@ -120,7 +121,7 @@ class PlanMaker:
             "calls": np.array(calls, np.int32),
             "slots": np.array([*zip(functions, flags, ends, ends[1:], strict=False), (idle, 1, 0, 0)], np.int64),
             "arguments": np.array([*zip(buffers, layout.offsets, strict=True)], np.int32),
-            "patches": np.zeros(3 * words[-1] + 1, np.int64),
+            "patches": np.zeros(3 * (words[-1] + 1), np.int64),
         }
         start, stop = layout.template.size, layout.template.size + max(1, words[-1])
         self._words = slice(start, stop)
@@ -134,7 +135,7 @@ class PlanMaker:
         }
         spec = [address_of(own[n[1:]]) if n[0] == "*" and own[n[1:]].size else counts.get(n, 0) for n in FILL_SPEC]
         self._own = own | {"spec": np.array(spec, np.int64)}
-        self._bases, self._patches = own["bases"], own["patches"].data
+        self._bases, self._patches = own["bases"], own["patches"].reshape(-1, 3)
         self._in_arena = np.array([k for k, kind in enumerate(self._kinds) if kind == "arena"], np.int64)
         fill = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
         self._fill = partial(fill(self._library.addresses[FILL]), address_of(self._own["spec"]))
@@ -229,7 +230,7 @@ class PlanMaker:
         count = self._fill(tables.address)
         if count < 0:
             raise ValueError(f"an argument of kernel call {-1 - count} lies outside its buffer")
-        plan.patches = self._patches[: 3 * count].tolist()
+        plan.patches = self._patches[:count].tolist()
         for output, part in zip(tables.outputs, self._shapes, strict=True):
             output.shape = tuple([numbers[k] for k in part])
         for stretch in tables.stretches:
@@ -243,6 +244,7 @@ class PlanMaker:
         plan.memory = self._own_memory(numbers, arena)
         plan.parts = self._parts_of(self.tables_of(plan), values)
         plan.results = self._results_of(numbers)
+        plan.whole = whole_stretch(self._program, plan.parts, plan.fresh)
         plan.objects = objects_at(self._program.objects, values)
 
     def _new_plan(self) -> RunPlan:
@@ -275,6 +277,7 @@ class PlanMaker:
             self._faults_by(numbers),
             tables=PlanTables(block, address, numbers, tuple(stretches), outputs),
             objects=objects_at(program.objects, {}) if self._is_plain else (),
+            whole=whole_stretch(program, stretches, self._outputs) if self._is_plain else None,
         )
 
     def _faults_by(self, numbers: memoryview) -> Faults | None:

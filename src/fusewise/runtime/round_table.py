@@ -36,7 +36,7 @@ def run_rounds(
 
     `values` are those of the first round, by input; of each of `lines`, C-contiguous, round k takes element k.
     """
-    if not _is_native(plan):
+    if plan.whole is None:
         return None
     fresh, buffers = dict(plan.fresh), [port.buffer for port in plan.program.outputs]
     states = _states(ports, values, [fresh[buffer] for buffer in buffers])
@@ -83,23 +83,13 @@ def run_rounds(
     return Rounds([both[(made - 1) % 2] for both in states], [one[:made] for one in every], made, bool(going[made - 1]))
 
 
-def _is_native(plan: RunPlan) -> bool:
-    """Is all of it one stretch of native steps, which gives arrays of their own?"""
-    if len(plan.parts) != 1 or plan.checks is not None or not isinstance(plan.parts[0], Stretch):
-        return False
-    made = {buffer for buffer, _ in plan.fresh}
-    outputs = [port.buffer for port in plan.program.outputs]
-    return all(buffer >= 0 for buffer, _ in plan.ports) and set(outputs) == made and len(outputs) == len(made)
-
-
 def _most_rounds(plan: RunPlan) -> int:
     return _MOST_WORDS // (len(plan.words) + _stretch(plan).table.words.size + STEP_WORDS)
 
 
 def _stretch(plan: RunPlan) -> Stretch:
-    (part,) = plan.parts
-    assert isinstance(part, Stretch)
-    return part
+    assert plan.whole is not None
+    return plan.whole
 
 
 def _states(
@@ -124,8 +114,7 @@ def _launch(plan: RunPlan, at: Mapping[int, int | np.ndarray], going: int | None
     own = np.frombuffer(plan.words, np.int64)
     words = np.empty((count, own.size), np.int64)
     words[:] = own
-    patches = iter(plan.patches)
-    for buffer, number, offset in zip(patches, patches, patches, strict=True):
+    for buffer, number, offset in plan.patches:
         words[:, number] = at[buffer] + offset
     calls, turns = part.table.words, np.arange(count)
     table = np.empty((count, len(calls) + (going is not None), STEP_WORDS), np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Union
 
@@ -14,7 +14,7 @@ from fusewise.ir.graph import SizesConstant
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, HostStep, NativeStep, Program
 from fusewise.records import record
-from fusewise.runtime.arena import Outputs, address_of, aligned_block
+from fusewise.runtime.arena import address_of, aligned_block, maker_of
 from fusewise.runtime.crew import Crew
 from fusewise.runtime.faults import Faults, faults_of
 from fusewise.runtime.jit import Library
@@ -37,6 +37,7 @@ __all__ = [
     "ports_of",
     "run_plan_of",
     "stretch_rows",
+    "whole_stretch",
     "words_of",
 ]
 
@@ -63,8 +64,8 @@ class RunPlan:
     (`runtime.plan_maker`), which nothing that a run gives back looks into.
 
     `ports` has buffer and name of each input. `words` are the kernels' arguments, into which a run writes where the caller's arrays
-    are: `patches` has buffer, number of the word and byte offset of each, one behind the other. `fresh` makes the arrays of the
-    outputs that have memory of their own. Words and calls may lie in `tables`.
+    are: `patches` has buffer, number of the word and byte offset of each. `fresh` makes the arrays of the
+    outputs that have memory of their own. Words and calls may lie in `tables`. `whole`: see `whole_stretch`.
     """
 
     program: Program
@@ -72,7 +73,7 @@ class RunPlan:
     ports: Ports
     memory: tuple[np.ndarray | None, ...]
     words: memoryview
-    patches: Sequence[int]
+    patches: Iterable[Sequence[int]]
     fresh: tuple[tuple[int, Callable[[], np.ndarray]], ...]
     parts: tuple[Stretch | HostPart, ...]
     results: Results
@@ -80,6 +81,7 @@ class RunPlan:
     checks: Checks | None = None
     tables: object = None
     objects: tuple[tuple[str, np.ndarray], ...] = ()
+    whole: Stretch | None = None
 
 
 @record(frozen=True)
@@ -109,6 +111,17 @@ def objects_at(
     return tuple(
         (name, one if isinstance(one, np.ndarray) else constant_at(one, values).array) for name, one in objects
     )
+
+
+def whole_stretch(
+    program: Program, parts: Sequence[Stretch | HostPart], fresh: Iterable[tuple[int, object]]
+) -> Stretch | None:
+    """All of a program, where that is one stretch of native steps between arrays of the caller's: inputs, and outputs that are
+    `fresh` (their buffers come first), in order."""
+    part = parts[0] if len(parts) == 1 else None
+    given = all(port.buffer >= 0 for port in program.inputs)
+    made = [buffer for buffer, _ in fresh] == [port.buffer for port in program.outputs]
+    return part if isinstance(part, Stretch) and given and made else None
 
 
 def ports_of(program: Program) -> Ports:
@@ -169,7 +182,7 @@ def run_plan_of(
         table = step_table([row for _, row in found])
         parts.append(Stretch(table, tuple(number for number, _ in found), Crew(workers, len(found))))
     fresh = {
-        port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy).array)
+        port.buffer: (port.buffer, maker_of(port.type.dims, port.type.dtype.numpy))
         for port in program.outputs
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
         if memory[port.buffer] is None
@@ -187,19 +200,19 @@ def run_plan_of(
         faults_of(program, memory),
         checks,
         objects=objects_at(program.objects, {}),
+        whole=None if checks is not None else whole_stretch(program, parts, [*fresh.values()]),
     )
 
 
 def _patches(
     program: Program, steps: Sequence[NativeStep], memory: tuple[np.ndarray | None, ...], fresh: Collection[int]
-) -> tuple[int, ...]:
+) -> tuple[tuple[int, int, int], ...]:
     """Which arguments point into the arrays of the caller."""
     given = {*(port.buffer for port in program.inputs), *fresh}
     return tuple(
-        word
+        (place.buffer, number, place.offset)
         for number, place in enumerate(place for step in steps for place in step.arguments)
         if place.buffer in given and memory[place.buffer] is None
-        for word in (place.buffer, number, place.offset)
     )
 
 

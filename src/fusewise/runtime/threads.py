@@ -35,6 +35,7 @@ __all__ = [
     "Pool",
     "StepTable",
     "pool_image",
+    "process_number",
     "shared_pool",
     "step_table",
     "use_image",
@@ -195,9 +196,16 @@ def shared_pool() -> Pool:
     return Pool()
 
 
+@cache
+def process_number() -> int:
+    """This process, as the system numbers it; asking the system takes longer than all else that a run does to take its turn."""
+    return os.getpid()
+
+
 if hasattr(os, "register_at_fork"):
     # A child has none of its parent's threads, and perhaps a lock that nobody will ever release.
     os.register_at_fork(after_in_child=shared_pool.cache_clear)
+    os.register_at_fork(after_in_child=process_number.cache_clear)
 
 
 def _stop(owner: int, memory: np.ndarray, threads: list[int], wake_address: int) -> None:
