@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import fusewise
+from fusewise.comparing import ComparisonDict, ComparisonSettings
 from fusewise.errors import FusewiseError, UsageError
-from fusewise.options import Options, options_from
+from fusewise.inspecting import InspectionDict, inspected
+from fusewise.optimizing import SearchDict, SearchOptions
+from fusewise.options import Options, OptionsDict, options_from
+from fusewise.planning import PlanDict, PlanOptions
 
 
 def relu() -> onnx.ModelProto:
@@ -83,3 +88,49 @@ def test_any_value_is_taken_or_told_of(name: str, value: Any) -> None:
     with warnings.catch_warnings(), suppress(FusewiseError):
         warnings.simplefilter("ignore")
         fusewise.compile(relu(), cache=False, **{name: value})
+
+
+# --- one by one as keywords ----------------------------------------------------------------------------------------
+
+
+def said(kind: type, but: tuple[str, ...] = ()) -> dict[str, str]:
+    """The types of a class's own names as they are written, None left out."""
+    own = {name: str(getattr(hint, "__forward_arg__", hint)) for name, hint in kind.__annotations__.items()}
+    return {name: hint.removesuffix(" | None") for name, hint in own.items() if name not in but}
+
+
+@pytest.mark.parametrize(
+    "keywords, record, but",
+    [
+        (OptionsDict, Options, ()),
+        (PlanDict, PlanOptions, ()),
+        (SearchDict, SearchOptions, ("exact", "progress")),
+        (ComparisonDict, ComparisonSettings, tuple(Options.__dataclass_fields__)),
+    ],
+)
+def test_keywords_are_the_fields(keywords: type, record: type, but: tuple[str, ...]) -> None:
+    """What a type checker takes is what the program takes. Under `exact` and `progress`, `optimize` has names of its own."""
+    assert said(keywords, but) == said(record, but)
+
+
+def test_a_comparison_takes_options_too() -> None:
+    assert said(OptionsDict).items() <= said(ComparisonDict).items()
+
+
+def test_keywords_of_an_inspection() -> None:
+    own = dict(inspected.__annotations__)
+    assert said(InspectionDict) == {
+        name: own[name].removesuffix(" | None") for name in own if name not in ("graph", "return")
+    }
+
+
+@pytest.mark.parametrize("verb", ["compile", "verify", "bench", "plan", "optimize", "inspect"])
+def test_verbs_name_their_keywords(verb: str) -> None:
+    last = list(signature(getattr(fusewise, verb)).parameters.values())[-1]
+    assert last.kind is last.VAR_KEYWORD and str(last.annotation).startswith("Unpack[")
+
+
+def test_a_keyword_that_there_is_not_is_told() -> None:
+    for verb in (fusewise.compile, fusewise.verify, fusewise.bench):
+        with pytest.raises(UsageError, match="there is no option 'trheads'"):
+            verb(relu(), trheads=2)  # type: ignore[call-arg]

@@ -103,7 +103,8 @@ def test_answers_are_those_of_the_model(path: Path, settings: dict[str, object])
     assert "specialized" not in model.notes["summary"]
     with pytest.raises(UsageError):
         model.run(None, {"x": np.zeros((2, 16, DEPTH + 1), np.float32)})
-    model.close()
+    assert model.specialist is not None
+    model.specialist.close()
     check(model, general, 2, 16)
 
 

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from fusewise.frontend.domains.register import DomainOperator as DomainOperator
     from fusewise.frontend.domains.register import register_domain as register_domain
     from fusewise.gradients import gradient as gradient
+    from fusewise.options import Options as Options
     from fusewise.trace import Trace as Trace
 
 __all__ = [
     "DomainOperator",
     "FusewiseError",
     "Model",
+    "Options",
     "Trace",
     "bench",
     "compile",
@@ -58,6 +60,7 @@ _ELSEWHERE = {
     "DomainOperator": "fusewise.frontend.domains.register",
     "FusewiseError": "fusewise.errors",
     "Trace": "fusewise.trace",
+    "Options": "fusewise.options",
     "gradient": "fusewise.gradients",
     "open_compiled": "fusewise.compiled",
     "register_domain": "fusewise.frontend.domains.register",

@@ -12,12 +12,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
 from fusewise.compiling import Progress, planned, tell_of_cliff
 from fusewise.errors import UsageError, within_memory
-from fusewise.options import Options, options_from, portable, settings_of
+from fusewise.options import Options, options_from, settings_of
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 from fusewise.version import VERSION
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from fusewise.benchmarking.timing import TimingBudget
     from fusewise.benchmarking.verification import Verification
+    from fusewise.comparing import Comparison, ComparisonDict
     from fusewise.frontend.given import Given
+    from fusewise.inspecting import InspectionDict
     from fusewise.ir.graph import Graph
+    from fusewise.optimizing import SearchDict
+    from fusewise.options import OptionsDict
     from fusewise.passes.pipeline import Pass
-    from fusewise.planning import Planning, PlanOptions
+    from fusewise.planning import PlanDict, Planning, PlanOptions
     from fusewise.runtime.model_cache import Key
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
@@ -113,7 +116,7 @@ def optimize(
     passes: bool | Sequence[Pass] = True,
     exact: bool = False,
     trace: Trace | None = None,
-    **settings: Any,
+    **settings: Unpack[SearchDict],
 ) -> Graph:
     """A better graph for any runtime: the same answers from fewer and cheaper nodes; under `exact` to the last bit.
 
@@ -163,7 +166,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     *,
     trace: Trace | None = None,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[OptionsDict],
 ) -> Model:
     """Native code for a model. `settings` are the fields of `Options`, given one by one.
 
@@ -317,20 +320,17 @@ def inspect(
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbols: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None,
-    fusion: str = "dnnfusion",
-    groups: bool = False,
-    why: str | None = None,
-    tree: str | int | None = None,
+    **wanted: Unpack[InspectionDict],
 ) -> dict[str, Any]:
     """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine.
 
-    With `groups` the fusion plan is added: every group under `groups`, the verdict on every edge under `verdicts`. `why`
-    names a node whose neighbours' verdicts are wanted, `tree` a group, by its number or a node in it, whose data-flow tree and
-    code are. Raises what `load` raises, and `UsageError` for an unknown node or group.
+    `fusion` is the planner. With `groups` the fusion plan is added: every group under `groups`, the verdict on every edge under
+    `verdicts`. `why` names a node whose neighbours' verdicts are wanted, `tree` a group, by its number or a node in it, whose
+    data-flow tree and code are. Raises what `load` raises, and `UsageError` for an unknown node or group.
     """
     from fusewise.inspecting import inspected
 
-    return inspected(load(model, shapes=shapes, symbols=symbols, values=values, free=True), fusion, groups, why, tree)
+    return inspected(load(model, shapes=shapes, symbols=symbols, values=values, free=True), **wanted)
 
 
 @within_memory("a plan is made")
@@ -341,7 +341,7 @@ def plan(
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbols: Mapping[str, int] | None = None,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[PlanDict],
 ) -> Planning:
     """A layer-fusion plan for an accelerator with a small buffer. `settings` are fields of `PlanOptions`, given one by one.
 
@@ -392,7 +392,7 @@ def verify(
     inputs: str = "random",
     tolerance: float | None = None,
     bisect: bool = True,
-    **settings: Any,
+    **settings: Unpack[OptionsDict],
 ) -> Verification:
     """Compare the compiled model with ONNX Runtime, or ONNX's reference evaluator, on inputs from `seed`.
 
@@ -420,56 +420,31 @@ def bench(
     model: Source,
     options: Options | None = None,
     *,
-    against: Sequence[str] = ("onnxruntime",),
-    seed: int = 0,
-    budget: TimingBudget | None = None,
-    weigh: bool = True,
-    program: str | Path | None = None,
-    sizes: Sequence[Mapping[str, int]] = (),
     progress: Progress = lambda what, share: None,
-    **settings: Any,
-) -> dict[str, Any]:
+    **settings: Unpack[ComparisonDict],
+) -> Comparison:
     """Compare with other runtimes: same threads, same inputs, runs taken in turn; see `benchmarking.contest` for the result.
 
-    `program` is the same model saved by `torch.export.save`, which the peers `torch` and `torch.compile` need. With
-    `weigh` off, load time and peak memory are not measured. Given values of symbols as `sizes`, all runtimes take the model with
-    free dimensions, and the result has a row for each under `sizes`, with these values as `symbols`.
+    `settings` are the fields of `ComparisonSettings`, such as `against`, and of `Options`, given one by one.
     """
-    import tempfile
-
-    from fusewise.benchmarking.contest import ContestRules, contest
-    from fusewise.benchmarking.inputs import random_feeds
-    from fusewise.benchmarking.peers import OURS, Subject, peers_named
+    from fusewise.benchmarking.peers import peers_named
+    from fusewise.comparing import ComparisonSettings, compared
     from fusewise.frontend.given import sized_at
-    from fusewise.frontend.onnx_export import as_file
-    from fusewise.runtime.host import worker_count
 
-    chosen = options_from(options, settings)
-    peers = peers_named(tuple(against))
-    threads = worker_count(chosen.threads)
+    wanted, rest = ComparisonSettings.taken_from(settings)
+    chosen = options_from(options, rest)
+    peers_named(tuple(wanted.against))  # so that a name that there is not is told at once
     progress("loading", 0.0)
     source = _built(model)
-    graph = _bound(source, chosen) if sizes else sized_at(_bound(source, chosen), {})
-    source = graph if chosen.values else source
+    graph = _bound(source, chosen) if wanted.sizes else sized_at(_bound(source, chosen), {})
     if chosen.tune:
         compile(graph, chosen, progress=progress)
-    with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
-        path = as_file(source, graph, Path(folder))
-        stated = {} if sizes else {name: list(graph.tensor(name).dims) for name in graph.inputs}
-        subject = Subject(path, graph.inputs, None if program is None else Path(program), portable(chosen, stated))
-        rules = ContestRules(threads, budget, weigh, replace(subject, options={**subject.options, "cache": False}))
-
-        def one(sized: Graph) -> dict[str, Any]:
-            return contest(OURS, peers, subject, random_feeds(sized, seed), rules, progress)
-
-        rows = [{"symbols": dict(each), **one(sized_at(graph, each))} for each in sizes]
-        found = {"sizes": rows} if sizes else one(graph)
-    return {"model": _name(model, graph), "threads": threads, "precision": chosen.precision, **found}
+    return compared(graph if chosen.values else source, graph, _name(model, graph), chosen, wanted, progress)
 
 
 @within_memory("the model is timed")
 def profile(
-    model: Source, options: Options | None = None, *, seed: int = 0, runs: int = 20, **settings: Any
+    model: Source, options: Options | None = None, *, seed: int = 0, runs: int = 20, **settings: Unpack[OptionsDict]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Where the compiled model's time goes, group by group, and its fastest run as trace events; see `benchmarking.roofline`."""
     from fusewise.benchmarking import roofline

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from fusewise.errors import NamesContradicted, ShapeContradicted, UsageError, within_memory
+from fusewise.cards import Card, carded, counted, listed, one_line
+from fusewise.errors import NamesContradicted, ResourceLimit, ShapeContradicted, UsageError, within_memory
 from fusewise.version import VERSION
+from fusewise.words import size_text
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
     from fusewise.ir.types import ValueType
+    from fusewise.lower.program import Port
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
     from fusewise.runtime.growing import Cache
@@ -24,19 +28,44 @@ if TYPE_CHECKING:
     from fusewise.runtime.specialist import Specialist
     from fusewise.trace import Trace
 
-__all__ = ["SUFFIX", "Model", "open_compiled", "opened"]
+__all__ = ["SUFFIX", "Model", "open_compiled", "opened", "restored"]
 
 SUFFIX = ".fw"
 """How names of compiled files end."""
 
 
+def _card(model: Model) -> Card:
+    figures = model.summary
+    if model.is_closed:
+        return Card("Model, closed")
+    program = model.executable.contents.program
+    workers, steps = figures["workers"], figures["host_steps"]
+    operators = Counter(name for one in program.accounts for name in one.operators.split("+") if name)
+    why = (f"{row['op']} ({row['reason']})" for row in figures["host"])
+    return Card(
+        f"Model: {figures['groups']:,} groups on {workers} thread{'' if workers == 1 else 's'}, "
+        f"{size_text(figures['constant_bytes'])} of weights, {size_text(figures['arena_bytes'])} of results between, "
+        f"ready in {figures['compile_ms']:,.0f} ms",
+        (
+            ("operators", counted(operators)),
+            ("inputs", listed(f"{one_line(port.name)}: {port.type}" for port in program.inputs)),
+            ("outputs", listed(f"{one_line(port.name)}: {port.type}" for port in program.outputs)),
+            ("on the host", f"{steps:,} steps: {listed(why)}" if steps else "nothing"),
+        ),
+    )
+
+
+@carded(_card)
 class Model:
-    """A compiled model, ready to run; callable like `onnxruntime.InferenceSession`.
+    """A compiled model, ready to run: by `run`, as `onnxruntime.InferenceSession` is, or called as a function.
 
     `summary` has the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host` (which nodes run on the
     host, and why), `specialized` those of sizes that have a program of their own. `run` may be called from several threads.
     `again` compiles the model without what it states of its values, and if it is told so with dimensions of one name apart; it may
     give None.
+
+    A model can be pickled and copied: what travels is the compiled file (`save`), and what comes back is a model as `open_compiled`
+    gives it, on as many workers. It holds no graph, and raises `UnsupportedModel` where this CPU lacks what it needs.
     """
 
     def __init__(
@@ -47,7 +76,7 @@ class Model:
         bounds: Mapping[str, int | None] | None = None,
         again: Callable[[bool], Model | None] | None = None,
     ) -> None:
-        self.executable = executable
+        self._executable: Executable | None = executable
         self._again = again
         self._left_aside: set[type] = set()
         self._lock = Lock()
@@ -57,6 +86,14 @@ class Model:
         self.specialist: Specialist | None = None
         self.grow: Callable[[], Model] | None = None
         self._growing: Model | None = None
+
+    @property
+    def executable(self) -> Executable:
+        """Program, machine code and memory. `UsageError` when the model is closed."""
+        found = self._executable
+        if found is None:
+            raise UsageError("the model is closed: compile it or open it again")
+        return found
 
     @property
     def graph(self) -> Graph:
@@ -73,6 +110,7 @@ class Model:
 
     @cached_property
     def _plan(self) -> tuple[Graph, Trace]:
+        self.executable  # noqa: B018 - refuses when closed
         if self._planned is None:
             raise UsageError("a compiled file holds no graph; give the model it was compiled from")
         return self._planned()
@@ -92,6 +130,21 @@ class Model:
                 if not self._compile_again(used, contradiction):
                     raise
         return self.executable.run(output_names, feeds)
+
+    def __call__(self, /, *values: Any, **feeds: Any) -> Any:
+        """What the model gives for arrays in the order of its inputs, or by their names: one array where it has one output, a list
+        of them otherwise. A mapping alone has all inputs by name. Raises what `run` raises."""
+        ports = self.executable.contents.program.inputs
+        if len(values) == 1 and not feeds and isinstance(values[0], Mapping) and not _takes_a_map(ports):
+            return self(**values[0])
+        if len(values) > len(ports):
+            raise UsageError(f"the model is called with {len(values)} arrays and has {len(ports)} inputs")
+        for port, value in zip(ports, values, strict=False):
+            if port.name in feeds:
+                raise UsageError(f"input {port.name!r} is given twice: in its place, and by its name")
+            feeds[port.name] = value
+        results = self.run(None, feeds)
+        return results[0] if len(results) == 1 else results
 
     def bind_cache(self, capacity: int, batch: int = 1) -> Cache:
         """An empty cache of keys and values for a decoder that takes what is past and gives what is past then: what is new is
@@ -114,7 +167,7 @@ class Model:
     def _compile_again(self, used: Executable, contradiction: NamesContradicted | ShapeContradicted) -> bool:
         """Take the place of the executable that was `used`, unless another thread has done so; is there another now?"""
         with self._lock:
-            if self.executable is not used:
+            if self._executable is not used:
                 return True
             if self._again is None or type(contradiction) in self._left_aside:
                 return False
@@ -124,7 +177,7 @@ class Model:
             names = isinstance(contradiction, NamesContradicted)
             left = "each is taken to be as given" if names else "what it states is left aside"
             warnings.warn(f"{contradiction}: {left} from here on", RuntimeWarning, stacklevel=4)
-            self.executable, self._summary, self._planned = other.executable, other._summary, other._planned
+            self._executable, self._summary, self._planned = other.executable, other._summary, other._planned
             self.specialist = other.specialist
             self.__dict__.pop("_plan", None)
             self._left_aside.add(type(contradiction))
@@ -143,9 +196,31 @@ class Model:
         return None if self.specialist is None else self.specialist.figures
 
     def close(self) -> None:
-        """End work in the background: programs for sizes that keep coming back. The model can still be run."""
+        """End work in the background, and let go of code, weights and memory. Runs that are under way in other threads end as
+        they would, and caches that were bound keep what they need; whatever else is asked of the model is a `UsageError`. Closing
+        twice is closing once. Models are also let go of when nobody has them."""
         if self.specialist is not None:
             self.specialist.close()
+        with self._lock:
+            self._executable = self._planned = self._again = self.grow = self._growing = None
+            self.__dict__.pop("_plan", None)
+
+    @property
+    def is_closed(self) -> bool:
+        """Has `close` been called?"""
+        return self._executable is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from fusewise.runtime import artefact
+
+        own = self.executable
+        return restored, (artefact.as_bytes(own, self.notes, VERSION), own.workers, own.memory_limit)
 
     def get_inputs(self) -> list[Any]:
         """Name, shape and type of each input."""
@@ -200,6 +275,13 @@ class Model:
         return index_bounds(self.graph) if self._bounds is None else self._bounds
 
 
+def _takes_a_map(ports: Sequence[Port]) -> bool:
+    """Is the first input a mapping itself?"""
+    from fusewise.ir.types import MapType
+
+    return bool(ports) and isinstance(ports[0].type, MapType)
+
+
 @within_memory("a compiled file is opened")
 def open_compiled(
     path: str | Path, *, threads: int | None = None, trust: Key | None = None, memory_limit: int | None = None
@@ -225,6 +307,35 @@ def open_compiled(
         found = artefact.read(container, threads=threads)
         found.executable.limit_memory(memory_limit)
         return opened(found, None, begin)
+
+
+def restored(data: bytes, threads: int | None = None, memory_limit: int | None = None) -> Model:
+    """The model whose compiled file these bytes are: what unpickling one calls. They are a program, as such a file is."""
+    from fusewise.runtime.container import Container
+
+    begin = time.perf_counter()
+    with Container(Path("the pickled model"), VERSION, file=_file_of(data)) as container:
+        from fusewise.runtime import artefact
+
+        found = artefact.read(container, threads=threads)
+        found.executable.limit_memory(memory_limit)
+        return opened(found, None, begin)
+
+
+def _file_of(data: bytes) -> BinaryIO:
+    """An open file in memory, or where the system has none, in the folder for temporary ones. `ResourceLimit` without room."""
+    import os
+    import tempfile
+
+    make = getattr(os, "memfd_create", None)
+    file: BinaryIO = tempfile.TemporaryFile() if make is None else os.fdopen(make("fusewise"), "w+b")  # noqa: SIM115
+    try:
+        file.write(data)
+        file.flush()
+    except OSError as error:
+        file.close()
+        raise ResourceLimit(f"no room for the bytes of a pickled model: {error.strerror}") from None
+    return file
 
 
 def opened(

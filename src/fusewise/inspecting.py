@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from fusewise.benchmarking.describe import description
 from fusewise.codegen.assemble import generate
@@ -23,10 +23,26 @@ from fusewise.passes.pipeline import DEFINED, run
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
-__all__ = ["inspected"]
+__all__ = ["InspectionDict", "inspected"]
 
 
-def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: str | int | None) -> dict[str, Any]:
+class InspectionDict(TypedDict, total=False):
+    """What `inspected` takes by keyword."""
+
+    fusion: str
+    groups: bool
+    why: str | None
+    tree: str | int | None
+
+
+def inspected(
+    graph: Graph,
+    *,
+    fusion: str = "dnnfusion",
+    groups: bool = False,
+    why: str | None = None,
+    tree: str | int | None = None,
+) -> dict[str, Any]:
     """The data of `api.inspect`; of a graph with free dimensions for the sizes to plan for, which are its `symbols`."""
     free, graph, trace = graph, sized_at(graph, {}), Trace()
     clean = run(run(graph, passes_for(host_target()), trace), DEFINED, trace)

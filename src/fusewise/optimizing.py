@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from fusewise.benchmarking.kernel_times import KernelTime, in_fusewise, in_onnxruntime
 from fusewise.benchmarking.ranking import RUNTIMES, DuelResult, difference, fastest_first, settled
@@ -34,7 +34,7 @@ from fusewise.runtime.profile import ProfileDatabase
 from fusewise.trace import Trace
 from fusewise.words import no_such
 
-__all__ = ["SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
+__all__ = ["SEARCHES", "Optimization", "SearchDict", "SearchOptions", "optimize_graph", "optimized"]
 
 SEARCHES = ("none", "greedy", "relaxed", "backtracking", "saturate")
 MEASURED = {"measured": "fusewise", "onnxruntime": "onnxruntime"}
@@ -99,6 +99,25 @@ class SearchOptions:
             raise no_such("runtime", self.faster_in, ("auto", "none", *RUNTIMES))
         parsed_cost(self.cost, {name: CostMetric(name, "", lambda kernel: 0.0) for name in _names()})
         machine_named(self.machine)
+
+
+class SearchDict(TypedDict, total=False):
+    """`SearchOptions`, given one by one as keywords, beside `exact`; `progress` is told how far the search is."""
+
+    search: str
+    alpha: float
+    budget: int
+    seconds: float | None
+    cost: str
+    machine: str
+    faster_in: str
+    threads: int | None
+    pieces: int | None
+    workers: int
+    rules: tuple[Path, ...]
+    folder: Path | None
+    check: bool
+    progress: Progress | None
 
 
 def _names() -> tuple[str, ...]:

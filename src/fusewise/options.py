@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from fusewise.cards import Card, carded, one_line
 from fusewise.errors import UsageError
 from fusewise.records import record
 from fusewise.words import no_such
@@ -19,14 +20,20 @@ if TYPE_CHECKING:
     from fusewise.ir.size import Symbol
     from fusewise.passes.pipeline import Pass
 
-__all__ = ["Options", "options_from", "portable", "settings_of", "texts_of"]
+__all__ = ["Options", "OptionsDict", "options_from", "portable", "settings_of", "texts_of"]
 
 
 def _warn(sentence: str) -> None:
     warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
+def _card(options: Options) -> Card:
+    rows = ((name, shortened(getattr(options, name))) for name in Options.__dataclass_fields__)
+    return Card(repr(options), tuple(row for row in rows if row[0] != "warn"))
+
+
 @dataclass(frozen=True)
+@carded(_card)
 class Options:
     """How a model is compiled.
 
@@ -68,6 +75,47 @@ class Options:
     specialize: int = 0
     grow: bool = False
     warn: Callable[[str], None] = _warn
+
+    def __repr__(self) -> str:
+        """What is not as it is by default, on one line."""
+        said = [(one, getattr(self, one.name)) for one in fields(self)]
+        plain = [one.default if one.default is not MISSING else {} for one, _ in said]
+        other = [
+            f"{one.name}={shortened(value)}"
+            for (one, value), kept in zip(said, plain, strict=True)
+            if _differ(value, kept)
+        ]
+        return one_line(f"Options({', '.join(other)})", 1000)
+
+
+def _differ(value: Any, kept: Any) -> bool:
+    """Is an option another than it is by default? Arrays among values compare to arrays, and are another."""
+    if value is kept:
+        return False
+    return bool(value) or bool(kept) if isinstance(value, Mapping) else type(value) is not type(kept) or value != kept
+
+
+class OptionsDict(TypedDict, total=False):
+    """`Options`, given one by one as keywords."""
+
+    shapes: Mapping[str, Sequence[int]] | None
+    symbols: Mapping[str, int | str | Symbol] | None
+    values: Mapping[str, Any] | None
+    threads: int | None
+    exact: bool | None
+    strict: bool | None
+    cache: bool | str | Path | None
+    disable: Iterable[str] | None
+    fusion: str | None
+    tune: float | None
+    passes: bool | str | Sequence[Pass] | None
+    precision: str | None
+    sanitize: bool | None
+    free: bool | None
+    memory_limit: int | None
+    specialize: int | None
+    grow: bool | None
+    warn: Callable[[str], None] | None
 
 
 def options_from(options: Options | None, settings: Mapping[str, Any]) -> Options:

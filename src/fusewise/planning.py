@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -33,17 +33,27 @@ from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.split.recursive import RecursiveSplitter, require_asking
 from fusewise.accel.split.splitter import SplitStep, Splitting
 from fusewise.accel.split.tree import kept
+from fusewise.cards import Card, carded, one_line
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.files import write_text, written_whole
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 from fusewise.records import record
-from fusewise.words import bytes_of
+from fusewise.words import bytes_of, size_text
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["CutSettings", "PlanOptions", "Planning", "explain_group", "explain_saved", "plan_graph", "require_sizes"]
+__all__ = [
+    "CutSettings",
+    "PlanDict",
+    "PlanOptions",
+    "Planning",
+    "explain_group",
+    "explain_saved",
+    "plan_graph",
+    "require_sizes",
+]
 
 Progress = Callable[[str, float], None]
 
@@ -74,7 +84,44 @@ class PlanOptions:
     seed: int = 0
 
 
+class PlanDict(TypedDict, total=False):
+    """`PlanOptions`, given one by one as keywords."""
+
+    hardware: str
+    buffer: int | str | None
+    scheme: str
+    scheme_options: Mapping[str, object] | None
+    search: str
+    objective: str
+    explainer: str | None
+    share: float
+    asking: str
+    edits: int | None
+    plans: int | None
+    seconds: float | None
+    seed: int
+
+
+def _card(found: Planning) -> Card:
+    plan, result, setting = found.plan, found.result, found.setting
+    proven = "proven best" if result.optimal else "the best found"
+    searched = f"{setting.search} search for least {setting.objective}: {proven} of {result.plans_evaluated:,}"
+    return Card(
+        f"Plan of {one_line(setting.model)} by {setting.scheme}: {len(plan.groups):,} groups, {len(plan.excluded):,} left out",
+        (
+            (
+                "memory",
+                f"{size_text(plan.dram_bytes_full)} to and from DRAM, {size_text(plan.dram_bytes)} of it by groups",
+            ),
+            ("buffer", f"{size_text(plan.max_buffer_bytes)} of {size_text(plan.capacity)} at most"),
+            ("estimate", f"{plan.latency_ms:.4g} ms, {plan.energy_mj:.4g} mJ"),
+            ("found by", f"{searched} plans, {result.seconds:.3g} s"),
+        ),
+    )
+
+
 @dataclass(frozen=True)
+@carded(_card)
 class Planning:
     """A plan, how it was found, and what it is about.
 

@@ -6,8 +6,11 @@ number and says whether numbers that high are allowed. `verify` bisects over the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+
+from fusewise.cards import Card, carded, counted, listed
 
 __all__ = ["BY_NAME", "INTER_BLOCK", "INTRA_BLOCK", "SEALED", "Event", "Trace"]
 
@@ -41,7 +44,21 @@ class Event:
     applied: bool = True
 
 
+def _card(trace: Trace) -> Card:
+    events = trace.events
+    refused = Counter(one.reason or one.what for one in events if not one.applied and one.kind != "pass")
+    rows = [
+        ("of", counted(Counter(one.kind for one in events))),
+        ("acted", counted(Counter(one.what for one in events if one.applied), 5)),
+    ]
+    rows += [("not", counted(refused, 3))] if refused else []
+    rows += [("disabled", listed(sorted(trace.disabled)))] if trace.disabled else []
+    limit = "" if trace.limit is None else f", the first {trace.limit:,} allowed"
+    return Card(f"Trace: {len(events):,} decisions, {trace.gates:,} of them gated{limit}", tuple(rows))
+
+
 @dataclass
+@carded(_card)
 class Trace:
     """A growing list of events, passed as an argument to whoever decides.
 

@@ -15,8 +15,10 @@ from fusewise.accel.hardware import Hardware
 from fusewise.accel.network import Network
 from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import UNBOUNDED, Scheme, operator_traffic
+from fusewise.cards import Card, carded
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Group, Partition
+from fusewise.words import size_text
 
 __all__ = ["ExcludedOperator", "LayerFusionPlan", "PlannedGroup", "partition_of", "plan_of"]
 
@@ -44,7 +46,22 @@ class ExcludedOperator:
     energy_mj: float
 
 
+def _card(plan: LayerFusionPlan) -> Card:
+    return Card(
+        f"Layer-fusion plan: {len(plan.groups):,} groups, {len(plan.excluded):,} operators left out",
+        (
+            (
+                "memory",
+                f"{size_text(plan.dram_bytes_full)} to and from DRAM, {size_text(plan.dram_bytes)} of it by groups",
+            ),
+            ("buffer", f"{size_text(plan.max_buffer_bytes)} of {size_text(plan.capacity)} at most"),
+            ("estimate", f"{plan.latency_ms:.4g} ms, {plan.energy_mj:.4g} mJ"),
+        ),
+    )
+
+
 @dataclass(frozen=True)
+@carded(_card)
 class LayerFusionPlan:
     """All groups of a network, each reading only from those before it and from excluded operators.
 

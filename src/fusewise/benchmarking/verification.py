@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fusewise.cards import Card, carded, listed, one_line
+
 __all__ = ["Case", "Fault", "Verification"]
 
 
@@ -77,7 +79,20 @@ _OTHERS: Mapping[str, str] = {
 }
 
 
+def _card(found: Verification) -> Card:
+    def output(name: str) -> str:
+        return f"{one_line(name)} by {found.errors[name]:.1e} (may be {found.tolerances[name]:.0e})"
+
+    order = sorted(found.errors, key=lambda name: -_excess(found.errors[name], found.tolerances[name]))
+    rows = [("differs", listed(map(output, order), 2))]
+    rows += [("to blame", found.blame)] if found.blame else []
+    rows += [("look at", str(found.fault))] if found.fault else []
+    rows += [("compiled", f"{found.builds:,} time{'' if found.builds == 1 else 's'}, {found.decisions:,} decisions")]
+    return Card(f"Verification: {found.sentence}", tuple(rows))
+
+
 @dataclass(frozen=True)
+@carded(_card)
 class Verification:
     """Whether the compiled model gives the answers of `reference`, on every set of inputs.
 

@@ -9,10 +9,12 @@ Niu et al., DNNFusion: Accelerating Deep Neural Networks Execution with Advanced
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+from fusewise.cards import Card, carded, counted
 from fusewise.fusion.cost import CostSource
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.grow import FusionBlocks, Judgement, grow, grow_as_published
@@ -42,7 +44,23 @@ class Edge:
     reason: Reason
 
 
+def _card(plan: Plan) -> Card:
+    groups, edges = plan.partition.groups, plan.edges
+    open_edges = Counter(edge.reason.value for edge in edges if not edge.fused)
+    largest = max((len(group.nodes) for group in groups), default=0)
+    nodes = len(plan.partition.graph.nodes)
+    return Card(
+        f"Fusion plan: {nodes:,} nodes in {len(groups):,} groups, the largest of {largest:,}",
+        (
+            ("groups", counted(Counter(kind.name.lower().replace("_", "-") for kind in plan.types))),
+            ("edges", f"{sum(edge.fused for edge in edges):,} of {len(edges):,} fused"),
+            ("open", counted(open_edges, 3)),
+        ),
+    )
+
+
 @record(frozen=True)
+@carded(_card)
 class Plan:
     """A partition, the mapping type of each of its groups, and the verdict on every edge of the graph."""
 

@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.cards import Card, carded, counted, listed, one_line
 from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import INT64, DType, dtype_of
 from fusewise.ir.size import Size, Symbol, symbols_of
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.words import size_text
 
 __all__ = [
     "Attribute",
@@ -276,7 +278,23 @@ class Node:
         return replace(self, attributes=attributes_of(**{k: v for k, v in merged.items() if v is not None}))
 
 
+def _card(graph: Graph) -> Card:
+    def typed(name: str) -> str:
+        return f"{one_line(name)}: {graph.types.get(name)}"
+
+    size = sum(one.type.nbytes for one in graph.constants.values())
+    title = f"Graph {one_line(graph.name)!r}, opset {graph.opset}: {len(graph.nodes):,} nodes"
+    operators = Counter(f"{node.domain}.{node.op}" if node.domain else node.op for node in graph.nodes)
+    rows = (
+        ("operators", counted(operators)),
+        ("inputs", listed(map(typed, graph.inputs))),
+        ("outputs", listed(map(typed, graph.outputs))),
+    )
+    return Card(f"{title}, {size_text(size)} in {len(graph.constants):,} constants", rows)
+
+
 @dataclass(frozen=True)
+@carded(_card)
 class Graph:
     """A whole model. `types` has every value; `constants` those known before it runs; `opset` is the ai.onnx version.
 

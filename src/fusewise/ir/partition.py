@@ -9,6 +9,7 @@ import heapq
 from dataclasses import dataclass
 from functools import cached_property
 
+from fusewise.cards import Card, carded
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.walk import is_convex, predecessors
 
@@ -41,7 +42,14 @@ class Group:
         )
 
 
+def _card(found: Partition) -> Card:
+    largest = max((len(group.nodes) for group in found.groups), default=0)
+    title = f"Partition: {len(found.graph.nodes):,} nodes in {len(found.groups):,} groups, the largest of {largest:,}"
+    return Card(title, (("of", repr(found.graph).partition("\n")[0]),))
+
+
 @dataclass(frozen=True)
+@carded(_card)
 class Partition:
     """All groups of one graph, each with a topological position: group k reads only from groups before it.
 

@@ -9,7 +9,7 @@ the code is checked (`runtime.sound`), and it may be signed (`runtime.signing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from fusewise.runtime.threads import pool_image, use_image
 if TYPE_CHECKING:
     from fusewise.runtime.executable import Contents, Executable
 
-__all__ = ["Artefact", "read", "write"]
+__all__ = ["Artefact", "as_bytes", "read", "write"]
 
 
 @record(frozen=True)
@@ -50,7 +50,18 @@ def write(
     settled: bool = True,
     sign: Callable[[bytes], bytes] | None = None,
 ) -> None:
-    """Write a compiled model; see `container.write` for `version`, `settled`, `sign` and errors."""
+    """Write a compiled model; see `container` for `version`, `settled`, `sign` and errors."""
+    container.write(path, _parts(executable, notes, version, sign), settled=settled)
+
+
+def as_bytes(executable: Executable, notes: Mapping[str, Any], version: str) -> bytes:
+    """What `write` writes."""
+    return b"".join(_parts(executable, notes, version, None))
+
+
+def _parts(
+    executable: Executable, notes: Mapping[str, Any], version: str, sign: Callable[[bytes], bytes] | None
+) -> Iterator[bytes | memoryview]:
     from fusewise.runtime.program_json import program_to_json
 
     contents = executable.contents
@@ -66,7 +77,7 @@ def write(
         "constants": constants,
         "notes": dict(notes),
     }
-    container.write(path, version, said, sections, settled=settled, sign=sign)
+    return container.written(version, said, sections, sign)
 
 
 def read(found: Container, *, threads: int | None = None) -> Artefact:

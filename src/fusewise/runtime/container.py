@@ -16,12 +16,12 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from fusewise.codegen.target import LINE_BYTES, whole_lines
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, UsageError
@@ -31,7 +31,7 @@ from fusewise.runtime.host import check_memory
 from fusewise.runtime.pages import private_pages
 from fusewise.runtime.signing import SIGNATURE_BYTES
 
-__all__ = ["Container", "understood", "write"]
+__all__ = ["Container", "understood", "write", "written"]
 
 _MAGIC = b"fusewise artefact\n"
 _FORMAT = 7
@@ -47,20 +47,24 @@ thread that comes back from reading makes them wait for Python's lock."""
 _LONGEST_MANIFEST = 1 << 30
 
 
-def write(
-    path: Path,
-    version: str,
-    said: Mapping[str, Any],
-    sections: Sequence[memoryview],
-    *,
-    settled: bool,
-    sign: Callable[[bytes], bytes] | None = None,
-) -> None:
-    """Write a file of flat bytes' `sections` and a manifest of what is `said`, plain JSON; it appears whole or not at all, and
-    is on the disk then if `settled`. `version` is that of this program; `sign` gives the signature of a message.
+def write(path: Path, parts: Iterable[bytes | memoryview], *, settled: bool) -> None:
+    """Write a file of the `parts` that `written` gives; it appears whole or not at all, and is on the disk then if `settled`.
 
     Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be written to.
     """
+    with written_whole(path, settled=settled) as (draft,), draft.open("wb") as file:
+        for part in parts:
+            file.write(part)
+
+
+def written(
+    version: str,
+    said: Mapping[str, Any],
+    sections: Sequence[memoryview],
+    sign: Callable[[bytes], bytes] | None = None,
+) -> Iterator[bytes | memoryview]:
+    """The bytes of flat `sections` and a manifest of what is `said`, plain JSON, part by part. `version` is that of this program;
+    `sign` gives the signature of a message."""
     edges = _edges([section.nbytes for section in sections])
     manifest = {
         "format": _FORMAT,
@@ -76,12 +80,10 @@ def write(
     around = len(_MAGIC) + 8 + _CHECKSUM_BYTES
     text = text.ljust(-(-(len(text) + around) // _PAGE_BYTES) * _PAGE_BYTES - around)
     head = _MAGIC + len(text).to_bytes(8, "little") + text
-    with written_whole(path, settled=settled) as (draft,), draft.open("wb") as file:
-        file.write(head + _checksum(head))
-        for piece in _pieces(sections, edges):
-            file.write(piece)
-        if sign is not None:
-            file.write(sign(head))
+    yield head + _checksum(head)
+    yield from _pieces(sections, edges)
+    if sign is not None:
+        yield sign(head)
 
 
 class Container:
@@ -90,15 +92,22 @@ class Container:
     Used as a context manager: reading is over, or given up, when the block is. `manifest` is whole, and of this version.
     """
 
-    def __init__(self, path: Path, version: str, trust: Callable[[bytes, bytes], bool] | None = None) -> None:
-        """`trust` says whether the first is the signature of the second by someone whose programs are run.
+    def __init__(
+        self,
+        path: Path,
+        version: str,
+        trust: Callable[[bytes, bytes], bool] | None = None,
+        file: BinaryIO | None = None,
+    ) -> None:
+        """`trust` says whether the first is the signature of the second by someone whose programs are run. `file` is what is read
+        in place of the one at `path`, which messages name then; it is closed in the end.
 
         Raises `UsageError` when the file cannot be read, `InvalidModel` when it is damaged or not signed as it should be,
         `UnsupportedModel` when another version wrote it, and `ResourceLimit` when it does not fit the memory.
         """
         self.path = path
         with _readable(path):
-            self._file = path.open("rb")
+            self._file = path.open("rb") if file is None else file
         try:
             with _readable(path):
                 head, self._start = _head(path, self._file.fileno())

@@ -286,6 +286,7 @@ class Executable:
         self._numbers = numbers_by_name(self._made)
         self._own_bytes = _own_bytes(program, "host", "output")
         self._turns: dict[int, Turns] = {}
+        self.memory_limit: int | None = None
 
     def get_inputs(self) -> list[PortInfo]:
         """Name, shape and type of each input."""
@@ -317,6 +318,7 @@ class Executable:
                 f"the model's weights, intermediate results and outputs take {planned:,} bytes, more than the {nbytes:,} "
                 "allowed: use a higher limit of memory, or smaller input shapes"
             )
+        self.memory_limit = nbytes
         if self._plans is not None:
             self._plans.limit_memory(nbytes)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.cards import Card, carded, listed
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Growing
 from fusewise.ir.size import Size, evaluate, symbols_of
@@ -18,10 +19,20 @@ from fusewise.runtime.arena import aligned_block
 from fusewise.runtime.executable import Executable
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.sizes import symbol_of
+from fusewise.words import size_text
 
 __all__ = ["Cache"]
 
 
+def _card(cache: Cache) -> Card:
+    size = sum(one.nbytes for one in cache._buffers.values())
+    return Card(
+        f"Cache: {cache.length:,} of {cache.capacity:,} tokens, {size_text(size)}",
+        (("holds", listed(f"{name}: {one.dtype}{list(one.shape)}" for name, one in cache._buffers.items())),),
+    )
+
+
+@carded(_card)
 class Cache:
     """What is past for one conversation, or a batch of them; of one model there may be any number, independent of each other.
 
