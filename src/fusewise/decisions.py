@@ -37,6 +37,7 @@ LOCAL_RULES = (
     "drop-window-of-one",
     "drop-zero-term",
     "expand-undefined",
+    "gather-of-all",
     "gather-of-concat",
     "gather-of-one",
     "halves-in-float32",

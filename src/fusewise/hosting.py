@@ -21,7 +21,7 @@ from fusewise.ops.definition import call_of, flops_of
 from fusewise.ops.plain.table import PLAIN
 from fusewise.ops.table import spec_of
 from fusewise.runtime.executable import BuildFigures
-from fusewise.runtime.stages import NEVER_NATIVE
+from fusewise.runtime.stages import may_be_native
 
 __all__ = ["BODIES", "EVALUATOR", "LATER", "NUMPY", "ROUTINE", "cliff", "described", "summary_of", "way_of"]
 
@@ -80,7 +80,7 @@ def described(graph: Graph, program: Program) -> list[dict[str, Any]]:
     found = []
     for node, reason in pairs:
         way = way_of(node, versions.get(node.domain, 1))
-        later = "" if reason in NEVER_NATIVE else LATER
+        later = LATER if may_be_native(reason) else ""
         row = {"node": node.label, "op": node.op, "reason": reason, "way": f"{way}{later}"}
         found.append(row | {"expected_ms": _expected_ms(graph, node, way)})
     return found

@@ -84,6 +84,9 @@ def test_any_slice_of_any_parts(widths: list[int], begin: int, end: int, step: i
     [
         (gathered(2, 0, -3), [("Gather", "a")]),
         (gathered(-1, scalar=True), [("Reshape", "b")]),
+        (gathered(0, -3, 2), [("Identity", "a")]),
+        (gathered(-1), [("Identity", "b")]),
+        (gathered(1, 0, 2), [("Gather", "a")]),
         (gathered(0, scalar=True, width=1), [("Reshape", "a")]),
         (gathered(1, 3), [("Concat", "a", "b"), ("Gather", "concat_out")]),
     ],

@@ -73,7 +73,7 @@ def test_objects_outlive_the_programs_memory() -> None:
         assert second is own and nothing is None
 
 
-@pytest.mark.parametrize("value", [None, "text", 3, {"a": 1}, [], [[]]])
+@pytest.mark.parametrize("value", [None, "text", 3, {"a": 1}, [], [[]], [{"a": 1.5}, {"a": 2.5}]])
 def test_what_is_no_array_is_handed_on(value: Any) -> None:
     assert apart(value, [np.zeros(2)]) == value
     assert apart(value, []) is value

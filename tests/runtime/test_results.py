@@ -166,3 +166,15 @@ def test_arrays_of_a_list_that_nobody_else_has_are_given_out_as_they_are(monkeyp
             for array in found:
                 assert np.array_equal(array, FLOATS)
                 array[...] = 7
+
+
+def test_maps_are_made_anew_and_copied_where_they_are_asked_for_twice() -> None:
+    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_strings=["a", "b"])
+    graph = helper.make_graph([node], "g", [tensor("x")], [onnx.ValueInfoProto(name="y")])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = fusewise.compile(helper.make_model(graph, opset_imports=imports, ir_version=10), cache=False)
+    for _ in range(2):
+        found = model.run(["y", "y"], {"x": FLOATS})
+        assert found == [[{"a": 1.0, "b": 2.0}]] * 2
+        found[0][0]["a"] = 7
+        assert found[1] == [{"a": 1.0, "b": 2.0}]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import fusewise
-from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.errors import InvalidData
+from fusewise.hosting import LATER
+from fusewise.ir.dtypes import BOOL, FLOAT32, INT64
 from fusewise.ir.graph import Constant, Graph
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import nested
@@ -95,3 +97,18 @@ def test_what_reads_memory_as_it_lies_is_no_part_of_a_stage() -> None:
     nodes = [one.nested._graph.nodes for one in parts if isinstance(one, HostStage)]
     assert nodes and not any(node.op == "RoiAlign" for graph in nodes for node in graph)
     assert any(isinstance(one, HostCall) and one.stands_alone for one in parts)
+
+
+def test_words_are_picked_without_a_stage_and_only_at_places_that_there_are() -> None:
+    b = GraphBuilder()
+    words = np.array(["red", "green", "blue"], object)
+    picked = b.op("Gather", b.constant(words), b.input("at", (4,), INT64))
+    model = fusewise.compile(b.finish(picked), cache=False, threads=1)
+    assert not model.summary["host"][0]["way"].endswith(LATER)
+    (part,) = model.executable._plan.parts
+    assert isinstance(part, tuple) and isinstance(part[1], HostCall)
+    for at in ([0, 2, 1, 1], [-1, -3, 0, 2]):
+        assert model.run(None, {"at": np.array(at)})[0].tolist() == words[at].tolist()
+    for at in (3, -4, 2**62):
+        with pytest.raises(InvalidData, match=f"finds {at} in its operand 'at', where only -3 to 2 are allowed"):
+            model.run(None, {"at": np.array([0, at, 0, 0])})

@@ -15,7 +15,7 @@ from fusewise.errors import InvalidData
 from fusewise.ir.graph import Node
 from fusewise.ops.grids import FARTHEST
 
-__all__ = ["check_positions", "holds_positions"]
+__all__ = ["check_positions", "holds_positions", "refuses_itself"]
 
 Operands = Sequence[Any]
 
@@ -26,6 +26,12 @@ Positions = tuple[int, np.ndarray, Any, Any]
 def holds_positions(node: Node) -> bool:
     """Does an operand of the node hold positions that are looked at?"""
     return not node.domain and node.op in _RULES
+
+
+def refuses_itself(node: Node) -> bool:
+    """Does whatever evaluates the node on the host refuse the same positions as `check_positions`, so that this need only be asked
+    what is wrong? It goes over them twice, which takes longer than a small Gather."""
+    return not node.domain and node.op == "Gather"
 
 
 def check_positions(node: Node, operands: Operands) -> None:

@@ -117,6 +117,17 @@ def _gather_of_one(edit: Edit, node: Node) -> Change | None:
     return Change((node,), "the only position", (reshape,))
 
 
+def _gather_of_all(edit: Edit, node: Node) -> Change | None:
+    """Gather of every position along an axis, in order."""
+    given, positions, axis = edit.static(node.inputs[0]), edit.operand(node, 1), axis_of(edit, node)
+    if given is None or positions is None or positions.ndim != 1 or axis is None or given.dims[axis] != positions.size:
+        return None
+    forwards = np.where(positions < 0, positions + positions.size, positions)
+    if not np.array_equal(forwards, np.arange(positions.size)):
+        return None
+    return Change((node,), "takes everything", same={node.outputs[0]: node.inputs[0]})
+
+
 def _constants(edit: Edit, node: Node) -> Change | None:
     """Constants beside each other among the operands of a Concat."""
     for known, run in itertools.groupby(range(len(node.inputs)), lambda i: node.inputs[i] in edit.constants):
@@ -137,6 +148,7 @@ def _constants(edit: Edit, node: Node) -> Change | None:
 
 READ_PARTS: tuple[LocalRule, ...] = (
     LocalRule("slice-of-concat", ("Slice",), _slice),
+    LocalRule("gather-of-all", ("Gather",), _gather_of_all),
     LocalRule("gather-of-concat", ("Gather",), _gather),
     LocalRule("gather-of-one", ("Gather",), _gather_of_one),
     LocalRule("concat-of-constants", ("Concat",), _constants),

@@ -408,14 +408,16 @@ class Executable:
             plan.checks.begin(values)
         caller: dict[int, np.ndarray] = {}
         objects: dict[str, Any] = dict(plan.objects)
-        for (buffer, name), value in zip(plan.ports, values, strict=True):
+        words, at = plan.words, {}
+        for number, (buffer, name) in enumerate(plan.ports):
             if buffer >= 0:
-                caller[buffer] = value
+                caller[buffer] = value = values[number]
+                at[buffer] = address_of(value)
             else:
-                objects[name] = value
+                objects[name] = values[number]
         for buffer, array in plan.fresh:
-            caller[buffer] = array()
-        words, at = plan.words, {buffer: address_of(one) for buffer, one in caller.items()}
+            caller[buffer] = one = array()
+            at[buffer] = address_of(one)
         for buffer, number, offset in plan.patches:
             words[number] = at[buffer] + offset
         moving = RunMemory(plan.memory, caller)

@@ -18,7 +18,7 @@ from fusewise.lower.program import HostStep, Program
 from fusewise.ops.allowed import check_work, is_limited, result_bytes
 from fusewise.ops.plain.row import Evaluator
 from fusewise.ops.plain.table import QUIET, plain_evaluator
-from fusewise.ops.positions import check_positions, holds_positions
+from fusewise.ops.positions import check_positions, holds_positions, refuses_itself
 from fusewise.runtime.arena import RunMemory
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
@@ -36,21 +36,24 @@ _WORTH_ASKING_BYTES = 1 << 26
 class _Member:
     """A node ready to run on its operands, absent ones left out. `opset` is the version of its domain."""
 
-    __slots__ = ("_has_limits", "evaluate", "is_routine", "node", "opset", "outputs", "reads")
+    __slots__ = ("_has_limits", "_refuses_itself", "evaluate", "is_routine", "node", "opset", "outputs", "reads")
 
     def __init__(self, node: Node, evaluate: Evaluator, opset: int, is_routine: bool = False) -> None:
         self.node, self.evaluate, self.opset, self.is_routine = node, evaluate, opset, is_routine
         self.reads, self.outputs = node.reads, node.outputs
         self._has_limits = holds_positions(node) or is_limited(node)
+        self._refuses_itself = refuses_itself(node) and not is_limited(node)
 
     def results(self, operands: list[Any]) -> list[Any]:
         """The outputs, None for absent ones. Errors of any kind come as the project's own."""
-        self.check(operands)
+        if not self._refuses_itself:
+            self.check(operands)
         try:
             return self.evaluate(*operands)
         except FusewiseError:
             raise
         except Exception as error:
+            self.check(operands)
             raise self._explained(error, operands) from error
 
     def _explained(self, error: Exception, operands: list[Any]) -> FusewiseError:

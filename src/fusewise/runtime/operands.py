@@ -104,6 +104,8 @@ def apart(value: Any, views: Sequence[Any]) -> Any:
     if type(value) is np.ndarray:
         return _apart(value, views)
     if isinstance(value, list):
+        if value and type(value[0]) is dict:  # then all are maps, of numbers and words
+            return value
         return [
             _apart(item, views) if type(item) is np.ndarray else apart(item, views) if isinstance(item, list) else item
             for item in value

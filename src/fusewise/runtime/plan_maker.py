@@ -273,7 +273,7 @@ class PlanMaker:
             (),
             tuple((buffer, one.array) for (buffer, _), one in zip(self._outputs, outputs, strict=True)),
             tuple(stretches),
-            Results(program.outputs, program.buffers),
+            Results(program.outputs, program),
             self._faults_by(numbers),
             tables=PlanTables(block, address, numbers, tuple(stretches), outputs),
             objects=objects_at(program.objects, {}) if self._is_plain else (),
@@ -334,7 +334,7 @@ class PlanMaker:
             assert isinstance(port.type, TensorType) and part is not None
             kind = TensorType(port.type.dtype, tuple(numbers[k] for k in part))
             outputs[number] = Port(port.name, kind, port.buffer)
-        return Results(outputs, self._program.buffers)
+        return Results(outputs, self._program)
 
 
 def _values(symbols: Sequence[tuple[str, int]], numbers: memoryview) -> dict[str, int]:

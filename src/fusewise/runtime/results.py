@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.ir.types import TensorType
-from fusewise.lower.program import Buffer, Place, Port
+from fusewise.ir.types import SequenceType, TensorType
+from fusewise.lower.program import HostStep, Place, Port, Program
 from fusewise.runtime.arena import RunMemory, counts_are_exact
 
 __all__ = ["Results"]
@@ -23,9 +23,13 @@ __all__ = ["Results"]
 class Results:
     """The outputs of a program, in the order of its ports."""
 
-    def __init__(self, outputs: Sequence[Port], buffers: Sequence[Buffer]) -> None:
+    def __init__(self, outputs: Sequence[Port], program: Program) -> None:
         self._exact = counts_are_exact()
-        self._ports = [(port, port.buffer >= 0 and buffers[port.buffer].kind == "output") for port in outputs]
+        made = [port.buffer >= 0 and program.buffers[port.buffer].kind == "output" for port in outputs]
+        self._ports = list(zip(outputs, made, strict=True))
+        self._anew = (
+            _made_anew(program) if any(isinstance(port.type, SequenceType) for port in outputs) else frozenset()
+        )
 
     def taken(self, wanted: Sequence[int], memory: RunMemory, objects: Mapping[str, Any]) -> list[Any]:
         """The `wanted` outputs after a run: of `memory` made for the caller as they are, everything else copied."""
@@ -44,13 +48,20 @@ class Results:
                 # three references: the map, `value` and the call's argument; every view of it is one more, and whoever keeps it
                 alone = type(value) is np.ndarray and value.base is None and sys.getrefcount(value) == 3
                 if type(value) is list and self._exact and sys.getrefcount(value) == 3:
-                    found.append(_alone_or_copied(value))
+                    found.append(value if port.name in self._anew else _alone_or_copied(value))
                 else:
                     found.append(value if alone and self._exact else _copied(value))
             else:
                 assert isinstance(port.type, TensorType)
                 found.append(memory.view(Place(port.buffer), port.type).copy())
         return found
+
+
+def _made_anew(program: Program) -> frozenset[str]:
+    """Lists of maps that are made in every run: nobody else has any of these, of which there is one for each row."""
+    steps = (step for step in program.steps if isinstance(step, HostStep))
+    makers = (node for step in steps for node in step.nodes if (node.domain, node.op) == ("ai.onnx.ml", "ZipMap"))
+    return frozenset(name for node in makers for name in node.writes)
 
 
 def _alone_or_copied(items: list[Any]) -> list[Any]:

@@ -196,7 +196,7 @@ def run_plan_of(
         _patches(program, native, memory, fresh.keys()),
         tuple(fresh.values()),
         tuple(parts),
-        Results(program.outputs, program.buffers),
+        Results(program.outputs, program),
         faults_of(program, memory),
         checks,
         objects=objects_at(program.objects, {}),

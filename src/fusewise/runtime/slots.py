@@ -43,6 +43,10 @@ class Calls:
         """The outputs; raises what the nodes raise."""
         slots = [*values, *self._rest]
         for results, reads, writes in self._calls:
-            for k, value in zip(writes, results([slots[k] for k in reads]), strict=True):
+            found = results([slots[k] for k in reads])
+            if len(writes) == 1:  # sooner than going through both
+                (slots[writes[0]],) = found
+                continue
+            for k, value in zip(writes, found, strict=True):
                 slots[k] = value
         return [slots[k] for k in self._outputs]

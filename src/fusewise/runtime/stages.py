@@ -20,9 +20,9 @@ from fusewise.runtime.hoststep import HostCall, host_call, manner_of
 from fusewise.runtime.nested import Build, Nested
 from fusewise.runtime.operands import Value, lies_in, reader, writing
 
-__all__ = ["NEVER_NATIVE", "HostParts", "HostStage"]
+__all__ = ["HostParts", "HostStage", "may_be_native"]
 
-NEVER_NATIVE = frozenset({"no element definition", "refused"})
+_NEVER_NATIVE = frozenset({"no element definition", "refused"})
 """Why a node is on the host that no shape would make native."""
 
 
@@ -74,7 +74,7 @@ class HostParts:
         for number, step in steps:
             known = self._calls.get(number)
             call = self._calls.setdefault(number, self._make(step)) if known is None else known.moved(step)
-            if _is_part(step) and not call.stands_alone:
+            if all(map(may_be_native, step.reasons)) and not call.stands_alone:
                 if _reads_behind(step, [before for _, before, _ in waiting]):
                     found += self._stage(waiting)
                     waiting = []
@@ -129,9 +129,9 @@ class HostParts:
         return {name: _without_sizes(kind) for name, _, kind in values if kind is not None}
 
 
-def _is_part(step: HostStep) -> bool:
-    """Could native code do all of it, if only the shapes were known?"""
-    return not NEVER_NATIVE.intersection(step.reasons)
+def may_be_native(reason: str) -> bool:
+    """Could native code do what is on the host for this reason, if only the shapes were known? It has no words."""
+    return reason not in _NEVER_NATIVE and not reason.endswith(" on string")
 
 
 def _reads_behind(step: HostStep, before: Sequence[HostStep]) -> bool:

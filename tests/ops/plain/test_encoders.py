@@ -12,6 +12,8 @@ from onnx import helper
 
 import fusewise
 from fusewise import api
+from fusewise.errors import InvalidData
+from fusewise.ir.graph import Node, attributes_of
 from fusewise.ops.plain.encoders import ENCODERS
 from fusewise.ops.plain.table import plain_evaluator
 
@@ -35,6 +37,23 @@ CASES: tuple[tuple[str, np.ndarray, dict[str, Any]], ...] = (
 
 def nobody(*_: Any) -> list[Any]:
     pytest.fail("left to the evaluator")
+
+
+@pytest.mark.parametrize(
+    "data, categories, rows, unknown",
+    [
+        (["c", "a", "none", "a"], {"cats_strings": ["a", "c"]}, [[0, 1], [1, 0]], "'none'"),
+        ([5, 5, -3], {"cats_int64s": [5]}, [[1], [1]], "-3"),
+    ],
+)
+def test_a_category_without_a_row_is_named(data: list[Any], categories: Any, rows: list[Any], unknown: str) -> None:
+    node = Node("OneHotEncoder", ("x",), ("y",), attributes_of(**categories, zeros=0), "ai.onnx.ml", name="here")
+    run = plain_evaluator(node, 1, nobody)
+    assert run is not None
+    given = np.array(data, object if isinstance(data[0], str) else np.int64)
+    np.testing.assert_array_equal(run(given[:2])[0], rows)
+    with pytest.raises(InvalidData, match=f"'here'.* finds {unknown} in its operand 'x'"):
+        run(given)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {min(case[2])}")

@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 def _gather(node: Node) -> Function:
     axis = node.attribute("axis", 0)
-    return lambda data, indices: np.take(data, indices, axis)
+    return lambda data, indices: data.take(indices, axis)
 
 
 def _gather_elements(node: Node) -> Function:
