@@ -10,7 +10,7 @@ from tests.codegen.ways import way
 
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT8, DType, dtype_named
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT8, INT32, INT64, DType, dtype_named
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.build import GraphBuilder
@@ -36,7 +36,8 @@ def quantised_products(b: GraphBuilder, rows: int, depth: int, columns: int) -> 
 
 @record
 class Product:
-    """x[rows, depth] by weights[depth, columns], which lie the other way round when `turned`, in blocks of the depth."""
+    """x[rows, depth] by weights[depth, columns], which lie the other way round when `turned`, in blocks of the depth; with `table`
+    weights of four bits are places in one."""
 
     rows: int = 3
     depth: int = 70
@@ -48,6 +49,7 @@ class Product:
     gemm: bool = False
     scale: DType = FLOAT32
     bytes: bool = False
+    table: bool = False
 
     def arrays(self) -> dict[str, np.ndarray]:
         some, kind = np.random.default_rng(7), dtype_named(self.dtype)
@@ -62,15 +64,23 @@ class Product:
         if self.bytes:
             found["x"] = some.integers(-127, 128, (self.rows, self.depth)).astype(np.int8)
             found["f"] = some.uniform(0.01, 0.1, (self.rows, blocks)).astype(np.float32)
+        if self.table:
+            found["t"] = some.integers(-(1 << 30), 1 << 30, 16).astype(np.int32)
+            found["s"] = (found["s"] / (1 << 27)).astype(self.scale.numpy)
         if self.zeros:
             found["z"] = some.integers(low, high, (blocks, self.columns)).astype(kind.numpy)
         return found
 
     def expected(self) -> np.ndarray:
-        a = {name: array.astype(np.float64) for name, array in self.arrays().items()}
+        a = self._numbers()
         wide = self._wide(a)
         product = (a["x"] * wide["f"]) @ ((a["w"] - wide.get("z", 0.0)) * wide["s"])
         return product + a["b"] if self.gemm else product
+
+    def _numbers(self) -> dict[str, np.ndarray]:
+        arrays = self.arrays()
+        found = {name: array.astype(np.float64) for name, array in arrays.items()}
+        return {**found, "w": found["t"][arrays["w"].astype(np.int64)]} if self.table else found
 
     def _wide(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What belongs to blocks, for every step; 1 for factors of rows that have none."""
@@ -81,7 +91,7 @@ class Product:
 
     def magnitude(self) -> float:
         """The largest sum of magnitudes, which rounding is in proportion to."""
-        a = {name: np.abs(array.astype(np.float64)) for name, array in self.arrays().items()}
+        a = {name: np.abs(array) for name, array in self._numbers().items()}
         wide = self._wide(a)
         return float(((a["x"] * wide["f"]) @ ((a["w"] + wide.get("z", 0.0)) * wide["s"]) + a["b"]).max())
 
@@ -105,6 +115,8 @@ class Product:
             return cast(load(name, dtype_of(arrays[name]), at), FLOAT32)
 
         number = read("w", deep)
+        if self.table:
+            number = cast(load("t", INT32, (cast(cast(number.args[0], INT32), INT64),)), FLOAT32)
         if self.zeros:
             number = number - read("z", deep // self.block)
         weights = cast(number * read("s", deep // self.block), self.scale)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusewise.ir.dtypes import INT64, UINT8, dtype_named
 from fusewise.lower.index import Simplifier
-from fusewise.ops.expr import Expr, binary, compare, const, index, select, walk
+from fusewise.ops.expr import Expr, binary, cast, compare, const, index, load, select, walk
 
 RANGES = {"i": 4, "j": 6, "k": 5}
 LEAVES = [index(name) for name in RANGES]
@@ -103,3 +104,13 @@ def test_reshape_arithmetic_vanishes(before: Expr, after: Expr) -> None:
 def test_what_cannot_be_decided_stays() -> None:
     kept = Simplifier(RANGES).simplify(select(compare("lt", i, 3), i, j))
     assert kept.op == "select"
+
+
+@pytest.mark.parametrize("dtype, low, high", [("uint4", 0, 15), ("int4", -8, 7), ("int16", -(1 << 15), (1 << 15) - 1)])
+def test_integers_that_are_loaded_have_the_range_of_their_type(dtype: str, low: int, high: int) -> None:
+    loaded = load("in0", dtype_named(dtype), (index("i"),))
+    simplifier = Simplifier(RANGES)
+    assert simplifier.bounds(cast(cast(loaded, dtype_named("int32")), INT64)) == (low, high)
+    assert simplifier.bounds(cast(cast(loaded + const(1, loaded.dtype), UINT8), INT64))[1] > 1 << 32
+    wrapped = cast(cast(loaded, dtype_named("uint64")), INT64)
+    assert low == 0 or simplifier.bounds(wrapped)[0] < low

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 import fusewise
 from fusewise.errors import InvalidData, InvalidModel
+from fusewise.ir.dtypes import dtype_named
 
 KINDS = {np.float32: TensorProto.FLOAT, np.int64: TensorProto.INT64, np.int32: TensorProto.INT32}
 
@@ -139,3 +140,18 @@ def test_host_steps_refuse_the_same(op):
     model = compiled(op, operands, () if "Loss" in op else operands[0].shape)
     with pytest.raises(InvalidData, match=rf"'node'.*{wrong} in its operand 'x1'"):
         model.run(None, feeds(*operands))
+
+
+def test_what_lies_above_four_bits_is_no_part_of_an_index():
+    """The range of a narrow type is taken for granted, so nothing but its bits may be read."""
+    nodes = [
+        helper.make_node("Cast", ["i"], ["j"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["x", "j"], ["y"]),
+    ]
+    index = helper.make_tensor_value_info("i", TensorProto.UINT4, [256])
+    data = helper.make_tensor_value_info("x", TensorProto.FLOAT, [16])
+    graph = helper.make_graph(nodes, "graph", [index, data], [helper.make_tensor_value_info("y", 1, [256])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    given = np.arange(256, dtype=np.uint8)
+    found = fusewise.compile(model, cache=False).run(None, {"i": given.view(dtype_named("uint4").numpy), "x": f32(16)})
+    np.testing.assert_array_equal(found[0], given & 15)

@@ -303,7 +303,7 @@ class Simplifier:
             form = self._linear.get(node) or self._recombine(self._form(node))
             if form.terms != ((node, 1),):
                 return self.range_of(form)
-        return _UNBOUNDED
+        return _of_narrow(node)
 
     def _decide(self, node: Expr) -> Expr:
         """Resolve a comparison of index expressions whose ranges do not overlap, and and/or/not of decided conditions."""
@@ -318,6 +318,18 @@ class Simplifier:
         if node.op == "not" and node.args[0].op == "const":
             return const(not node.args[0].value, BOOL)
         return node
+
+
+def _of_narrow(e: Expr) -> tuple[int, int]:
+    """What an integer of less than 32 bits can be that is loaded and widened."""
+    while e.op == "cast" and e.dtype.is_integer and e.args[0].dtype.is_integer and e.args[0].dtype.bits < e.dtype.bits:
+        if e.dtype.kind == "uint" and e.args[0].dtype.kind == "int":
+            return _UNBOUNDED
+        e = e.args[0]
+    if e.op != "load" or not e.dtype.is_integer or e.dtype.bits >= 32:
+        return _UNBOUNDED
+    half = 1 << (e.dtype.bits - 1)
+    return (-half, half - 1) if e.dtype.kind == "int" else (0, 2 * half - 1)
 
 
 def is_divisor(e: Expr) -> bool:

@@ -71,8 +71,7 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
     kept = packed_weights(graph)
 
     def folded(edit: Edit, node: Node) -> Change | None:
-        is_kept = node.op == "DequantizeLinear" and node.outputs[0] in kept and _grows(edit, node)
-        return None if is_kept else fold_node(edit, node)
+        return None if node.outputs[:1] and node.outputs[0] in kept and _grows(edit, node) else fold_node(edit, node)
 
     return sweep(graph, trace, (KNOWN_BRANCH, STEADY_STATES, LocalRule("fold_constants", (), folded)))
 

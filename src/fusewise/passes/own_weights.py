@@ -20,7 +20,7 @@ def own_weights(graph: Graph, trace: Trace) -> Graph:
 
     ->   c = DequantizeLinear(w, s); y = MatMul(x, c); d = DequantizeLinear(w, s); z = MatMul(y, d)
 
-    What turns or casts weights on the way is copied, too.
+    What looks weights up, turns or casts them on the way is copied, too.
     """
     shared = {
         node.outputs[0]: chain
@@ -30,11 +30,12 @@ def own_weights(graph: Graph, trace: Trace) -> Graph:
 
     def copied(edit: Edit, node: Node) -> Change | None:
         chain = shared.pop(node.outputs[0], ())
-        value, nodes = "", list[Node]()
+        own, nodes = dict[str, str](), list[Node]()
         for one in chain:
-            read, value = value or one.inputs[0], edit.value(one.outputs[0], graph.types[one.outputs[0]])
-            nodes.append(replace(one, inputs=(read, *one.inputs[1:]), outputs=(value,), name=""))
-        product = node.with_inputs((node.inputs[0], value, *node.inputs[2:]))
+            value = edit.value(one.outputs[0], graph.types[one.outputs[0]])
+            nodes.append(replace(one, inputs=tuple(own.get(v, v) for v in one.inputs), outputs=(value,), name=""))
+            own[one.outputs[0]] = value
+        product = node.with_inputs(own.get(v, v) for v in node.inputs)
         return Change((*chain, node), "other nodes read the weights, too", (*nodes, product)) if chain else None
 
     return sweep(graph, trace, (LocalRule("own_weights", ("MatMul", "Gemm"), copied),)) if shared else graph

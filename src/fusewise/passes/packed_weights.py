@@ -5,6 +5,10 @@ A product takes them where a scale belongs to a run of its depth, or to all of i
     y = MatMul(x, DequantizeLinear(w, s, z))                         w[K, N] in blocks along axis 0
     y = MatMul(x, Transpose(DequantizeLinear(w, s, z)))              w[N, K] in blocks along axis 1
     y = Gemm(x, DequantizeLinear(w, s, z), c) {transB=1}             the same
+
+Weights may be numbers of a table, too:
+
+    y = MatMul(x, DequantizeLinear(Gather(t, Cast(w)), s))           w of four bits, t[16]
 """
 
 from __future__ import annotations
@@ -16,14 +20,22 @@ from fusewise.ir.types import TensorType
 __all__ = [
     "BLOCK_STEPS",
     "PACKED_TYPES",
+    "TABLE_SIZE",
+    "UINT4",
     "dequantised_rows",
     "dequantised_weights",
     "is_for_products",
     "packed_weights",
 ]
 
+UINT4 = dtype_named("uint4")
+"""The type of places in a table."""
+
 PACKED_TYPES = (*map(dtype_named, ("int4", "uint4", "int2", "uint2")), INT8, UINT8)
 """Types that products dequantise in registers."""
+
+TABLE_SIZE = 16
+"""Numbers of a table, which as many codes name as four bits have."""
 
 BLOCK_STEPS = 16
 """A run of the depth with one scale is a multiple of so many steps."""
@@ -33,16 +45,39 @@ _PRODUCTS = frozenset({"Gemm", "MatMul"})
 
 
 def packed_weights(graph: Graph) -> frozenset[str]:
-    """The dequantised constants all of whose readers take them as they are stored."""
+    """The dequantised constants all of whose readers take them as they are stored, and what a table makes of such on the way."""
     return frozenset(
-        node.outputs[0]
+        one.outputs[0]
         for node in graph.nodes
         if node.op == "DequantizeLinear"
         and not node.domain
         and node.outputs[0] not in graph.output_set
-        and node.inputs[0] in graph.constants
+        and _stored(graph, node) in graph.constants
         and _is_taken(graph, node, node.outputs[0])
+        for one in (*_looked_up(graph, node), node)
     )
+
+
+def _stored(graph: Graph, node: Node) -> str:
+    """What a DequantizeLinear reads, as it is stored."""
+    looked_up = _looked_up(graph, node)
+    return looked_up[0].inputs[0] if looked_up else node.inputs[0]
+
+
+def _looked_up(graph: Graph, node: Node) -> tuple[Node, ...]:
+    """The Cast and the Gather by which a DequantizeLinear reads numbers of a table, none where it does not."""
+    gather = graph.producer_of(node.inputs[0])
+    cast = None if gather is None or gather.op != "Gather" or gather.domain else graph.producer_of(gather.inputs[1])
+    if gather is None or cast is None or cast.op != "Cast" or cast.domain or len(node.reads) != 2:
+        return ()
+    table, codes = graph.types.get(gather.inputs[0]), graph.types.get(cast.inputs[0])
+    if (
+        not isinstance(table, TensorType)
+        or not isinstance(codes, TensorType)
+        or gather.inputs[0] not in graph.constants
+    ):
+        return ()
+    return (cast, gather) if table.dims == (TABLE_SIZE,) and codes.dtype == UINT4 else ()
 
 
 def _is_taken(graph: Graph, weights: Node, value: str) -> bool:
@@ -55,7 +90,7 @@ def _takes(graph: Graph, weights: Node, value: str, reader: Node) -> bool:
     if _is_between(graph, reader):
         return reader.outputs[0] not in graph.output_set and _is_taken(graph, weights, reader.outputs[0])
     found = _dequantised(graph, reader)
-    return bool(found) and found[0] is weights and reader.inputs.count(value) == 1
+    return any(one is weights for one in found) and reader.inputs.count(value) == 1
 
 
 def _is_between(graph: Graph, node: Node) -> bool:
@@ -67,17 +102,21 @@ def _is_between(graph: Graph, node: Node) -> bool:
 
 
 def dequantised_weights(graph: Graph, product: Node) -> tuple[Node, ...]:
-    """The DequantizeLinear of constants that a product takes as they are stored, and what turns it, in order; none where there is
-    no such."""
+    """The DequantizeLinear of constants that a product takes as they are stored, behind what reads a table and before what turns
+    it, in order; none where there is no such."""
     found = _dequantised(graph, product)
-    return found if found and all(value in graph.constants for value in found[0].reads) else ()
+    made = {one.outputs[0] for one in found}
+    return found if all(value in graph.constants or value in made for one in found for value in one.reads) else ()
 
 
 def dequantised_rows(graph: Graph, product: Node) -> tuple[Node, ...]:
     """The DequantizeLinear of a MatMul's left operand, where that is bytes with a scale for each block of the depth and weights are
-    dequantised, too; none where there is no such."""
+    dequantised integers, too; none where there is no such."""
     maker = graph.producer_of(product.inputs[0]) if product.op == "MatMul" and product.inputs else None
-    if maker is None or not is_for_products(maker) or not dequantised_weights(graph, product):
+    if maker is None or not is_for_products(maker):
+        return ()
+    weights = dequantised_weights(graph, product)
+    if not weights or any(one.op == "Gather" for one in weights):
         return ()
     kind, result = graph.types.get(maker.inputs[0]), graph.types.get(maker.outputs[0])
     if not isinstance(kind, TensorType) or not isinstance(result, TensorType) or not kind.is_static:
@@ -106,12 +145,12 @@ def _dequantised(graph: Graph, product: Node) -> tuple[Node, ...]:
         value = node.inputs[0]
     if node is None or node.op != "DequantizeLinear" or node.domain or not _is_along(graph, node, depth):
         return ()
-    return (node, *found)
+    return (*_looked_up(graph, node), node, *found)
 
 
 def _is_along(graph: Graph, node: Node, depth: int) -> bool:
     """Are these weights of rank 2 with a scale for runs of the axis `depth`, or for all of it?"""
-    data, scale, result = (graph.types.get(value) for value in (*node.inputs[:2], node.outputs[0]))
+    data, scale, result = (graph.types.get(v) for v in (_stored(graph, node), node.inputs[1], node.outputs[0]))
     if not all(isinstance(kind, TensorType) and kind.is_fixed for kind in (data, scale, result)):
         return False
     assert isinstance(data, TensorType) and isinstance(scale, TensorType) and isinstance(result, TensorType)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.codegen.nest.interpreted import interpreted
 from tests.codegen.quantized_products import Product, check
-from tests.codegen.ways import refusal, way, ways
+from tests.codegen.ways import program_of, refusal, way, ways
 
 from fusewise.codegen.candidates import PRODUCTS
 from fusewise.codegen.families.product.dequantized import DEQUANTIZED, IN_PANELS, IN_REGISTERS
-from fusewise.codegen.target import Target
+from fusewise.codegen.llvm.write import llvm_text
+from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT16
 from fusewise.passes.packed_weights import PACKED_TYPES
 
@@ -39,6 +42,35 @@ def test_weights_are_what_numpy_makes_of_them(run_kernel: Any, target: Target, w
 
 def test_scales_and_rows_of_float16_are_computed_in_float32(run_kernel: Any, target: Target) -> None:
     check(run_kernel, DEQUANTIZED, target, Product(scale=FLOAT16, turned=True))
+
+
+@FEW
+@given(
+    rows=st.sampled_from((1, 3, 12)),
+    depth=st.sampled_from((16, 70, 160)),
+    columns=st.sampled_from((1, 7, 8, 33, 70)),
+    block=st.sampled_from((16, 64)),
+    turned=st.booleans(),
+    gemm=st.booleans(),
+)
+def test_weights_are_numbers_of_a_table(run_kernel: Any, target: Target, **given: Any) -> None:
+    of = Product(zeros=False, table=True, **given)
+    for schedule in DEQUANTIZED.every(way(DEQUANTIZED, of.task(), target).understood, of.task(), target):
+        check(run_kernel, DEQUANTIZED, target, of, schedule=schedule)
+
+
+@pytest.mark.parametrize("machine", TARGETS, ids=lambda machine: machine.name)
+def test_tables_are_read_in_registers_where_an_instruction_does_so(machine: Target) -> None:
+    """Interpreted, so that machines whose code does not run here are looked at, too."""
+    of = Product(rows=2, depth=40, columns=24, zeros=False, table=True)
+    one = way(DEQUANTIZED, of.task(), machine)
+    buffers = {**of.stored(), "y": np.full((2, 24), np.nan, np.float32)}
+    packed = {a.name: a.packing.pack(buffers[a.name]) for a in one.arguments if a.packing is not None}
+    module = program_of(one, machine, "kernel")
+    interpreted(one, module, {**buffers, **packed}, most=100_000)
+    assert np.abs(buffers["y"] - of.expected()).max() <= 1e-6 * of.magnitude()
+    picks = {"avx512": "permvar.sf.512", "avx2": "permps", "neon": "tbl4"}.get(machine.name)
+    assert picks is None or picks in llvm_text(module, machine)
 
 
 def test_long_blocks_are_added_up_piece_by_piece(run_kernel: Any, target: Target) -> None:

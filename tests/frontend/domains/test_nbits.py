@@ -90,19 +90,6 @@ def test_what_does_not_fit_is_one_sentence(wrong: dict[str, Any], kind: type[Fus
         fusewise.compile(product(**wrong).model(), cache=False)
 
 
-@pytest.mark.parametrize("kind", [0, 1])
-@pytest.mark.parametrize("k", [64, 40])
-def test_numbers_of_a_table(kind: int, k: int) -> None:
-    n, block = 24, 32
-    operands = (
-        RNG.standard_normal((2, 3, k)).astype(np.float32),
-        RNG.integers(0, 256, n * k // 2, dtype=np.uint8),
-        RNG.uniform(0.1, 1, -(-n * k // block)).astype(np.float32),
-    )
-    given = {"N": n, "K": k, "block_size": block, "quant_type": kind}
-    agree(Case("MatMulBnb4", operands, given, constant=(1, 2)), tolerance=1e-5)
-
-
 @pytest.mark.parametrize("bits, dtype", [(4, "uint8"), (8, "uint8"), (4, "int4"), (4, "uint4")])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_that_are_gathered(bits: int, dtype: str, zeros: bool) -> None:

@@ -333,7 +333,11 @@ INTRINSICS: tuple[tuple[re.Pattern[str], Callable[..., Any]], ...] = tuple(
         (r"llvm\.x86\.avx512bf16\.dpbf16ps", _bfloat_pairs),
         (r"llvm\.x86\.avx512bf16\.cvtneps2bf16", _narrowed),
         (r"llvm\.x86\.avx512\.vpermi2var", lambda a, lanes, b: np.concatenate([a, b])[lanes % (2 * len(a))]),
-        (r"llvm\.x86\.avx.*perm(d|var)", lambda x, lanes: x[lanes % len(x)]),
+        (r"llvm\.x86\.avx.*perm(d|ps|var)", lambda x, lanes: x[lanes % len(x)]),
+        (
+            r"llvm\.aarch64\.neon\.tbl4",
+            lambda *given: np.append(np.concatenate(given[:4]), 0)[given[4].view("u1").clip(0, 64)],
+        ),
         (r"llvm\.launder", lambda x: x),
     )
 )

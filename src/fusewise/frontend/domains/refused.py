@@ -30,7 +30,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "LongformerAttention": _OTHERS_ALONE,
         "MatMulBlockQuantizedFp4Weight": _OTHERS_ALONE,
         "MatMulBlockQuantizedFp8Weight": _OTHERS_ALONE,
-        "MatMulFpQ4": "its weights are packed by a tool that is no more; quantise the model again, for MatMulNBits",
         "MatMulNBitsMlp": _OTHERS_ALONE,
         "MatMulNBitsQkv": _OTHERS_ALONE,
         "MaxpoolWithMask": "where its mask ends a window depends on the order of a loop that is not described",

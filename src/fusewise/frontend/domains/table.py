@@ -10,6 +10,7 @@ from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
 from fusewise.frontend.domains.microsoft.attention import ATTENTION
 from fusewise.frontend.domains.microsoft.biases import BIASES
 from fusewise.frontend.domains.microsoft.experts import EXPERTS
+from fusewise.frontend.domains.microsoft.four_bits import FOUR_BITS
 from fusewise.frontend.domains.microsoft.generation import GENERATION
 from fusewise.frontend.domains.microsoft.group_query import GROUP_QUERY
 from fusewise.frontend.domains.microsoft.integer_products import INTEGER_PRODUCTS
@@ -37,6 +38,7 @@ ROWS: tuple[DomainRow, ...] = (
     *ATTENTION,
     *BIASES,
     *EXPERTS,
+    *FOUR_BITS,
     *GENERATION,
     *GROUP_QUERY,
     *INTEGER_PRODUCTS,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from fusewise.codegen.families.product.in_words import TableAt, in_table, number, table_at
 from fusewise.codegen.families.product.loops import Parts
 from fusewise.codegen.families.product.matrix import MatrixSchedule, write_by
 from fusewise.codegen.families.product.places import Left, row_pointers
@@ -25,7 +26,7 @@ from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tile import Ahead, Panel, Tile
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
-from fusewise.codegen.target import InstructionSet, Target
+from fusewise.codegen.target import Target
 from fusewise.ir.deciding import known_one
 from fusewise.ir.dtypes import INT32, DType
 from fusewise.lower.task import Task
@@ -46,9 +47,6 @@ LONGEST_SUM = 256
 
 WRITTEN_WORDS = 4
 """Words of a block that are written out one after the other; of more, in a loop."""
-
-TABLE_BITS, TABLE_LANES = 4, 16
-"""Bits that an instruction picks a number from a table by; it looks at no others, of as many lanes."""
 
 IN_REGISTERS, IN_PANELS = "dequantised in registers", "dequantised in panels"
 
@@ -109,7 +107,12 @@ def _arguments(q: QuantizedProduct, task: Task, schedule: MatrixSchedule) -> tup
 
 
 def _write(o: OpenFunction, q: QuantizedProduct, schedule: MatrixSchedule) -> None:
-    dequantizing = Dequantizing(o, q, schedule.product.tile)
+    table = (
+        None
+        if q.table is None
+        else table_at(o.f, o.instructions, o.pointers[q.table.name], schedule.product.tile.lanes)
+    )
+    dequantizing = Dequantizing(o, q, schedule.product.tile, table)
     if schedule.right == IN_REGISTERS:
         adapted = dequantizing.in_registers
     else:
@@ -143,11 +146,12 @@ _Step = Callable[[Int, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 @record(frozen=True)
 class Dequantizing:
-    """Writes what turns weights into numbers, for a tile."""
+    """Writes what turns weights into numbers, for a tile; where these stand in a table, that is at hand."""
 
     o: OpenFunction
     q: QuantizedProduct
     tile: Tile
+    table: TableAt | None = None
 
     @property
     def f(self) -> Function:
@@ -223,7 +227,10 @@ class Dequantizing:
 
     def _numbers(self, words: Sequence[Value], step: int, zeros: Sequence[Value] | None) -> list[Value]:
         """The weights at a step of their words, less the zero points."""
-        found = [number(self.f, self.o.instructions, self.q.packed, word, step) for word in words]
+        f, instructions, dtype = self.f, self.o.instructions, self.q.packed
+        if self.table is not None:
+            return [in_table(f, instructions, self.table, word, step) for word in words]
+        found = [number(f, instructions, dtype, word, step) for word in words]
         return found if zeros is None else [self.f.fsub(a, z) for a, z in zip(found, zeros, strict=True)]
 
     def _each(self, at: PanelAt, block: _Block, carried: Sequence[Value]) -> Sequence[Value]:
@@ -327,36 +334,6 @@ class Dequantizing:
             return self._steps(at, first, steps, zeros, step, carried)
 
         self._each(at, block, ())
-
-
-def number(f: Function, instructions: InstructionSet, dtype: DType, words: Value, step: int) -> Value:
-    """The weights at a step of words that hold several, as floats."""
-    bits, lanes, below = dtype.bits, words.lanes, first_bit(dtype, step)
-    low = f.binary("lshr", words, f.constant(below, words.type)) if below else words
-    if bits <= TABLE_BITS and lanes == TABLE_LANES and instructions.vector_bits >= 512 and _is_x86(instructions):
-        table = f.constants([_value(place, dtype) for place in range(1 << TABLE_BITS)], "float")
-        return f.call_intrinsic("llvm.x86.avx512.permvar.sf.512", table.type, table, low)
-    if dtype.kind == "int":
-        above = 32 - bits - below
-        high = f.binary("shl", words, f.constant(above, words.type)) if above else words
-        return f.convert("sitofp", f.binary("ashr", high, f.constant(32 - bits, words.type)), "float")
-    return f.convert("sitofp", f.binary("and", low, f.constant((1 << bits) - 1, words.type)), "float")
-
-
-def first_bit(dtype: DType, step: int) -> int:
-    """Where the weight of a step lies in a word: four steps in its bytes, then the next four above them."""
-    return 8 * (step % 4) + dtype.bits * (step // 4)
-
-
-def _is_x86(instructions: InstructionSet) -> bool:
-    return instructions.triple.startswith("x86_64")
-
-
-def _value(bits: int, dtype: DType) -> float:
-    """The number that the lowest of some bits are."""
-    low = bits & ((1 << dtype.bits) - 1)
-    is_negative = dtype.kind == "int" and low >> (dtype.bits - 1)
-    return float(low - (1 << dtype.bits) if is_negative else low)
 
 
 DEQUANTIZED = Kernel(

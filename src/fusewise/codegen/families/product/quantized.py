@@ -3,7 +3,7 @@
 How they are packed for kernels that dequantise in registers: weights side by side in words of 32 bits, four steps of the
 reduction in the lowest bits of its bytes, the next four in those above, and words in panels of `group` vectors, whatever the tile
 is; scales s and zero points z in the same panels, a row for each block of the depth. Unsigned weights with zero points are packed
-as signed ones, both less half their range.
+as signed ones, both less half their range. Weights of four bits may be places in a table of numbers, which is packed as floats.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fusewise.lower.program import Packing
 from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
 from fusewise.ops.interpret import evaluate_expression
-from fusewise.passes.packed_weights import BLOCK_STEPS, PACKED_TYPES
+from fusewise.passes.packed_weights import BLOCK_STEPS, PACKED_TYPES, TABLE_SIZE, UINT4
 from fusewise.records import record
 
 __all__ = ["ConstantSpread", "QuantizedProduct", "packings", "quantized_by", "understand_quantized"]
@@ -68,7 +68,7 @@ class QuantizedProduct:
     scales and zeros is for `block` steps. `lanes` is how many columns a vector has.
 
     With `rows` the left operand is bytes, times what `rows` has as its left operand: a number for each block. Weights are packed
-    as unsigned bytes of their bits then.
+    as unsigned bytes of their bits then. With `table` a weight is a place in that operand, and there are no zeros.
     """
 
     m: MatrixProduct
@@ -80,6 +80,7 @@ class QuantizedProduct:
     block: int
     lanes: int
     rows: MatrixProduct | None = None
+    table: Operand | None = None
 
     @property
     def product(self) -> Product:
@@ -163,7 +164,7 @@ def quantized_by(task: Task, left: OperandView, instructions: InstructionSet) ->
     found = _parts(task, element)
     if isinstance(found, RefusalReason):
         return found
-    weights, zeros, scales = found
+    weights, table, zeros, scales = found
     is_turned = anchor.op == "Gemm" and bool(anchor.attribute("transB", 0))
     depth, column = ("p1", "p0") if is_turned else ("p0", "p1")
     rows, columns = kind.dims
@@ -175,11 +176,15 @@ def quantized_by(task: Task, left: OperandView, instructions: InstructionSet) ->
     block = _block([one.offsets(depth, steps) for one in (scales, zeros) if one is not None], steps)
     if block % BLOCK_STEPS and block < steps:
         return RefusalReason("a scale is not for a multiple of steps", f"{block} of {BLOCK_STEPS}")
-    return QuantizedProduct(m, weights, scales, zeros, depth, column, block, lanes_for(instructions, m.product.columns))
+    lanes = lanes_for(instructions, m.product.columns)
+    return QuantizedProduct(m, weights, scales, zeros, depth, column, block, lanes, table=table)
 
 
-def _parts(task: Task, element: Expr) -> tuple[ConstantSpread, ConstantSpread | None, ConstantSpread] | RefusalReason:
-    """Weights, zero points if there are any, and scales of a dequantised element."""
+_Parts = tuple[ConstantSpread, Operand | None, ConstantSpread | None, ConstantSpread]
+
+
+def _parts(task: Task, element: Expr) -> _Parts | RefusalReason:
+    """Weights, a table and zero points if there are any, and scales of a dequantised element."""
     refused = RefusalReason("the right operand is not (w - z) * s of constants")
     product = element
     while product.op == "cast" and product.dtype in _FLOATS:
@@ -190,6 +195,7 @@ def _parts(task: Task, element: Expr) -> tuple[ConstantSpread, ConstantSpread | 
     zero = None
     if number.op == "sub":
         number, zero = number.args
+    number, table = _looked_up(task, number) if zero is None else (number, None)
     parts = [None if part is None else _spread(task, part) for part in (number, zero, scale)]
     weights, zeros, scales = parts
     if weights is None or scales is None or (zero is not None and zeros is None):
@@ -197,10 +203,25 @@ def _parts(task: Task, element: Expr) -> tuple[ConstantSpread, ConstantSpread | 
     types = [part.operand.dtype for part in (weights, zeros) if part is not None]
     if types[0] not in PACKED_TYPES or types[-1] != types[0] or scales.operand.dtype not in _FLOATS:
         return refused
-    names = [part.operand.name for part in parts if part is not None]
+    if table is not None and types[0] != UINT4:
+        return refused
+    names = [*(part.operand.name for part in parts if part is not None), *([] if table is None else [table.name])]
     if len(set(names)) < len(names) or any(reads(task, name) for name in names):
         return RefusalReason("the packed operand is also read otherwise", names[0])
-    return weights, zeros, scales
+    return weights, table, zeros, scales
+
+
+def _looked_up(task: Task, number: Expr) -> tuple[Expr, Operand | None]:
+    """The place that a number of a constant table is read at, and the table; the number itself where it is none."""
+    read = number.args[0] if number.op == "cast" and number.dtype == FLOAT32 else number
+    if read.op != "load" or len(read.args) != 1:
+        return number, None
+    table, place = task.operand(read.value), read.args[0]
+    while place.op == "cast" and place.dtype.is_integer:
+        place = place.args[0]
+    if place.op != "load" or not table.constant or table.shape != (TABLE_SIZE,):
+        return number, None
+    return place, table
 
 
 def _spread(task: Task, part: Expr) -> ConstantSpread | None:
@@ -226,6 +247,8 @@ def packings(q: QuantizedProduct) -> Iterator[tuple[str, Packing]]:
     """How each operand of the right side is packed, by name."""
     yield q.weights.operand.name, _packing(q, q.weights, "words", lambda array: _words(q, array))
     yield q.scales.operand.name, _packing(q, q.scales, "rows", lambda array: _rows(q, q.scales, array))
+    if q.table is not None:
+        yield q.table.name, _table_packing(q.table)
     if q.zeros is not None:
         zeros, byte = q.zeros, q.zero_dtype.numpy
         yield (
@@ -238,6 +261,16 @@ def _packing(q: QuantizedProduct, part: ConstantSpread, what: str, pack: Callabl
     shape = f"{q.product.depth}x{q.product.columns} in panels of {q.group}x{q.lanes}, blocks of {q.block}"
     lies = f"{part.at} by {part.operand.strides} from {part.operand.offset}, depth {q.depth}"
     return Packing(f"quantised {what} as {q.packed.name} of {part.operand.dtype.name} {shape}: {lies}", pack)
+
+
+def _table_packing(table: Operand) -> Packing:
+    (stride,), first = table.strides, table.offset
+    last = first + stride * TABLE_SIZE
+
+    def pack(array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array).reshape(-1)[first:last:stride].astype(np.float32)
+
+    return Packing(f"table of {table.dtype.name} as floats, each {stride} from {first}", pack)
 
 
 def _columns(q: QuantizedProduct) -> Iterator[tuple[slice, np.ndarray]]:

@@ -54,6 +54,8 @@ def _understand(task: Task, instructions: InstructionSet) -> QuantizedProduct | 
     q = quantized_by(task, codes, instructions)
     if isinstance(q, RefusalReason):
         return q
+    if q.table is not None:
+        return RefusalReason("weights are numbers of a table", q.table.name)
     rows = product_of(task, scales, q.m.right)
     if isinstance(rows, RefusalReason):
         return rows

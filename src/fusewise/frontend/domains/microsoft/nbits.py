@@ -5,20 +5,18 @@ They are written as DequantizeLinear of constants in ONNX's own narrow types, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from fusewise.frontend.domains.microsoft.weights import check_block, check_shape, constant_operand, derived, known_dims
 from fusewise.frontend.domains.row import DomainCall, DomainRow, integer
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ir.dtypes import FLOAT32, INT8, UINT8, DType, dtype_named
-from fusewise.ir.graph import Constant, LazyConstant
+from fusewise.ir.graph import LazyConstant
 from fusewise.ir.types import TensorType
 
 __all__ = ["NBITS"]
 
 _WIDTHS = (2, 4, 8)
-_LEAST_BLOCK = 16
 _ROUNDED_BLOCKS = {2: (32, 64, 128), 4: (16, 32, 64, 128, 256), 8: (16, 32, 64, 128, 256)}
 """By width, the blocks for which ONNX Runtime rounds rows where it may."""
 
@@ -39,25 +37,6 @@ def codes_of(packed: np.ndarray, bits: int, axis_length: int, dtype: DType) -> n
     return codes.view(dtype.numpy)
 
 
-def _constant(g: DomainWriter, call: DomainCall, name: str) -> Constant:
-    """An operand that has to be a constant."""
-    found = g.known_constant(call[name])
-    if found is None:
-        raise call.unsupported(f"its input {name!r} must be a constant of the model")
-    return found
-
-
-def _derived(
-    g: DomainWriter,
-    source: Constant,
-    kind: TensorType,
-    what: tuple[object, ...],
-    make: Callable[[np.ndarray], np.ndarray],
-) -> DomainValue:
-    """A constant of that type, made of another when it is read."""
-    return g.constant(LazyConstant(kind, lambda: make(source.read_once()), (id(source), *what), again=True))
-
-
 def _width(call: DomainCall) -> int:
     bits: int = call.attribute("bits")
     if bits not in _WIDTHS:
@@ -65,33 +44,22 @@ def _width(call: DomainCall) -> int:
     return bits
 
 
-def _check_block(call: DomainCall, block: int) -> None:
-    if block < _LEAST_BLOCK or block & (block - 1):
-        raise call.invalid(f"its attribute block_size is {block}; it must be a power of two, {_LEAST_BLOCK} or more")
-
-
-def _check_shape(call: DomainCall, name: str, found: TensorType, *allowed: tuple[int, ...]) -> None:
-    if found.dims not in allowed:
-        wanted = " or ".join(str(list(shape)) for shape in allowed)
-        raise call.invalid(f"its input {name!r} has the shape {list(found.dims)}; its attributes ask for {wanted}")
-
-
 def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     """x by the transpose of weights [N, K] in blocks of K."""
     bits, block, n, k = _width(call), call.attribute("block_size"), call.attribute("N"), call.attribute("K")
     if call.attribute("weight_prepacked"):
         raise call.unsupported("its weights are packed for one device (weight_prepacked); write the model without that")
-    _check_block(call, block)
+    check_block(call, block)
     if min(n, k) < 1:
         raise call.invalid(f"its attributes N and K are {n} and {k}; they must be positive")
-    weights, blocks = _constant(g, call, "B"), -(-k // block)
-    _check_shape(call, "B", weights.type, (n, blocks, block * bits // 8), (n, blocks * block * bits // 8))
+    weights, blocks = constant_operand(g, call, "B"), -(-k // block)
+    check_shape(call, "B", weights.type, (n, blocks, block * bits // 8), (n, blocks * block * bits // 8))
     if weights.dtype != UINT8:
         raise call.invalid(f"its input 'B' is of {weights.dtype.name}; it must be of uint8")
     x, scales, zeros = call["A"], call["scales"], call.get("zero_points")
     if x.extent(-1) not in (None, k):
         raise call.invalid(f"the last dimension of its input 'A' is {x.extent(-1)}; its attribute K is {k}")
-    _check_shape(call, "scales", TensorType(scales.dtype, _dims(call, "scales")), (n, blocks), (n * blocks,))
+    check_shape(call, "scales", TensorType(scales.dtype, known_dims(call, "scales")), (n, blocks), (n * blocks,))
     is_exact = zeros is None or zeros.dtype != UINT8
     signed = dtype_named(f"int{bits}" if is_exact else f"uint{bits}")
     order = _order(g, call, k, block)
@@ -101,7 +69,7 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
         return found if order is None else np.ascontiguousarray(found[:, order])
 
     what = (signed.name, n, k, None if order is None else order.tobytes())
-    w = _derived(g, weights, TensorType(signed, (n, k)), what, made)
+    w = derived(g, weights, TensorType(signed, (n, k)), what, made)
     x = x if order is None else g.Gather(x, order, axis=-1)
     is_packed = order is None and (zeros is None or not is_exact) and block in _ROUNDED_BLOCKS[bits]
     s, z = _matrix(g, scales, n, blocks), None if is_exact else _zero_points(g, call, bits, n, blocks)
@@ -113,7 +81,7 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
         y = y - _moved(g, call, x, (k, block, blocks), _matrix(g, zeros, n, blocks) - float(1 << (bits - 1)), s)
     bias = call.get("bias")
     if bias is not None:
-        _check_shape(call, "bias", TensorType(bias.dtype, _dims(call, "bias")), (n,))
+        check_shape(call, "bias", TensorType(bias.dtype, known_dims(call, "bias")), (n,))
     return y if bias is None else y + bias
 
 
@@ -138,10 +106,10 @@ def _rounded(g: DomainWriter, x: DomainValue, k: int, block: int) -> DomainValue
 
 def _zero_points(g: DomainWriter, call: DomainCall, bits: int, n: int, blocks: int) -> DomainValue:
     """Packed as the weights are."""
-    zeros, row = _constant(g, call, "zero_points"), -(-blocks * bits // 8)
-    _check_shape(call, "zero_points", zeros.type, (n, row), (n * row,))
+    zeros, row = constant_operand(g, call, "zero_points"), -(-blocks * bits // 8)
+    check_shape(call, "zero_points", zeros.type, (n, row), (n * row,))
     kind = TensorType(dtype_named(f"uint{bits}"), (n, blocks))
-    return _derived(
+    return derived(
         g,
         zeros,
         kind,
@@ -179,42 +147,6 @@ def _order(g: DomainWriter, call: DomainCall, k: int, block: int) -> np.ndarray 
     return None if np.array_equal(order, np.arange(k)) else order
 
 
-def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
-    """x by weights [N, K], or by their transpose, in blocks of all their elements one behind the other, as numbers of a table."""
-    block, n, k, which = (call.attribute(name) for name in ("block_size", "N", "K", "quant_type"))
-    _check_block(call, block)
-    if which not in (0, 1):
-        raise call.invalid(f"its attribute quant_type is {which}; it must be 0 or 1")
-    packed, largest, size = _constant(g, call, "B"), _constant(g, call, "absmax"), n * k
-    _check_shape(call, "B", packed.type, (-(-size // 2),))
-    _check_shape(call, "absmax", largest.type, (-(-size // block),))
-    dtype, table = call["A"].dtype, np.array(_TABLES[which], np.float32)
-
-    def made() -> np.ndarray:
-        both = packed.read_once()
-        codes = np.stack([both >> 4, both & 15], axis=-1).reshape(-1)[:size]
-        scales = np.repeat(largest.read_once().astype(np.float32), block)[:size]
-        return (table[codes] * scales).reshape(n, k).astype(dtype.numpy)
-
-    recipe = (id(packed), id(largest), "bnb4", which, block, n, k)
-    weights = g.constant(LazyConstant(TensorType(dtype, (n, k)), made, recipe, again=True))
-    return g.MatMul(call["A"], g.Transpose(weights, perm=[1, 0]) if call.attribute("transB") else weights)
-
-
-_FP4 = (0.0, 0.00520833, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
-
-_TABLES = (
-    (*_FP4, *(-number for number in _FP4)),
-    (
-        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
-        *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
-        *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941),
-        *(0.7229568362236023, 1.0),
-    ),
-)
-"""What four bits are, of FP4 and of NF4 (T. Dettmers et al., QLoRA, 2023, appendix E)."""
-
-
 def _gather(g: DomainWriter, call: DomainCall) -> DomainValue:
     """Rows as they are stored, dequantised; zeros where an index is none."""
     data, block = call["data"], call.attribute("block_size")
@@ -222,17 +154,17 @@ def _gather(g: DomainWriter, call: DomainCall) -> DomainValue:
     if dtype.name not in ("int4", "uint4", "uint8"):
         raise call.unsupported(f"its input 'data' is of {dtype.name}; int4, uint4 and uint8 are supported")
     bits = _width(call) if dtype == UINT8 else 4
-    _check_block(call, block)
+    check_block(call, block)
     for name in ("gather_axis", "quantize_axis"):
         if not -rank <= call.attribute(name) < rank:
             raise call.invalid(f"its attribute {name} is {call.attribute(name)}; its input 'data' has {rank} axes")
     along, over = call.attribute("gather_axis") % rank, call.attribute("quantize_axis") % rank
     if along == over or (dtype == UINT8 and along):
         raise call.unsupported("rows are gathered along the first axis, blocks lie along another; choose these axes")
-    stored = _dims(call, "data")
+    stored = known_dims(call, "data")
     dims = (*stored[:-1], stored[-1] * (8 // bits if dtype == UINT8 else 1))
     blocks = tuple(-(-dim // block) if axis == over else dim for axis, dim in enumerate(dims))
-    _check_shape(call, "scales", TensorType(call["scales"].dtype, _dims(call, "scales")), blocks)
+    check_shape(call, "scales", TensorType(call["scales"].dtype, known_dims(call, "scales")), blocks)
     index = call["indices"]
     inside = g.And(g.GreaterOrEqual(index, -dims[along]), g.Less(index, dims[along]))
     index = g.Where(inside, index, 0)
@@ -244,29 +176,21 @@ def _gather(g: DomainWriter, call: DomainCall) -> DomainValue:
     return g.Where(g.reshape(inside, [*g.sizes(inside), *(1 for _ in range(rank - 1 - along))]), found, 0.0)
 
 
-def _dims(call: DomainCall, name: str) -> tuple[int, ...]:
-    """The shape of an operand, which has to be known."""
-    found = tuple(dim for dim in call[name].dims if isinstance(dim, int))
-    if len(found) < call[name].rank:
-        raise call.unsupported(f"the shape of its input {name!r} must be known")
-    return found
-
-
 def _gathered_codes(
     g: DomainWriter, call: DomainCall, name: str, bits: int, dims: tuple[int, ...], index: DomainValue, along: int
 ) -> DomainValue:
     """Some rows as unsigned bytes, one for each weight: rows of whole bytes are gathered as they are stored, and parted then."""
     parts, stored = 8 // bits, call[name]
     if stored.dtype != UINT8:
-        parts, data = 1 if dims[-1] % 2 or along == len(dims) - 1 else 2, _constant(g, call, name)
+        parts, data = 1 if dims[-1] % 2 or along == len(dims) - 1 else 2, constant_operand(g, call, name)
         kind = TensorType(UINT8, (*dims[:-1], dims[-1] // parts))
-        stored = _derived(g, data, kind, ("bytes", parts), lambda array: _bytes_of(array, parts))
+        stored = derived(g, data, kind, ("bytes", parts), lambda array: _bytes_of(array, parts))
     rows = g.Gather(stored, index, axis=along)
     if parts == 1:
         return rows
     shifted = [g.BitShift(rows, bits * k, direction="RIGHT") if k else rows for k in range(parts)]
     single = [g.Unsqueeze(g.BitwiseAnd(one, (1 << bits) - 1), [-1]) for one in shifted]
-    length = _dims(call, name)[-1] * parts if call[name].dtype == UINT8 else dims[-1]
+    length = known_dims(call, name)[-1] * parts if call[name].dtype == UINT8 else dims[-1]
     found = g.reshape(g.Concat(*single, axis=-1), [*g.sizes(rows)[:-1], length])
     return found if length == dims[-1] else g.slice(found, -1, 0, dims[-1])
 
@@ -286,7 +210,7 @@ def _gathered_zeros(
     dtype = call["data"].dtype
     if "zero_points" in call:
         stored = -(-blocks[-1] * bits // 8) if dtype == UINT8 else blocks[-1]
-        _check_shape(call, "zero_points", TensorType(dtype, _dims(call, "zero_points")), (*blocks[:-1], stored))
+        check_shape(call, "zero_points", TensorType(dtype, known_dims(call, "zero_points")), (*blocks[:-1], stored))
         return _gathered_codes(g, call, "zero_points", bits, blocks, index, along)
     usual = 0 if dtype.name == "uint4" else 1 << (bits - 1)
     kind, recipe = TensorType(UINT8, blocks), ("zero points", usual, blocks)
@@ -305,16 +229,6 @@ NBITS: tuple[DomainRow, ...] = (
         ),
         ("Y",),
         newer=("bits", 2, 25),
-    ),
-    DomainRow(
-        "MatMulBnb4",
-        _bnb4,
-        ("A", "B", "absmax"),
-        (
-            *(integer("K"), integer("N"), integer("block_size"), integer("quant_type")),
-            *(integer("training_mode", 0), integer("transB", 1)),
-        ),
-        ("Y",),
     ),
     DomainRow(
         "GatherBlockQuantized",

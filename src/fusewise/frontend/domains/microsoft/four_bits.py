@@ -1,0 +1,135 @@
+"""Products with weights of four bits that are stored otherwise than MatMulNBits has them: as places in a table of numbers, and in
+blocks that begin with their scale.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from fusewise.frontend.domains.microsoft.weights import check_block, check_shape, constant_operand, derived
+from fusewise.frontend.domains.row import DomainCall, DomainRow, integer
+from fusewise.frontend.domains.writer import DomainValue, DomainWriter
+from fusewise.ir.dtypes import FLOAT32, INT32, INT64, UINT8, dtype_named
+from fusewise.ir.graph import LazyConstant
+from fusewise.ir.types import TensorType
+
+__all__ = ["FOUR_BITS"]
+
+_UINT4 = dtype_named("uint4")
+
+
+def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
+    """x by weights [N, K], or by their transpose, in blocks of all their elements one behind the other, as numbers of a table."""
+    block, n, k, which = (call.attribute(name) for name in ("block_size", "N", "K", "quant_type"))
+    check_block(call, block)
+    if which not in (0, 1):
+        raise call.invalid(f"its attribute quant_type is {which}; it must be 0 or 1")
+    packed, largest, size = constant_operand(g, call, "B"), constant_operand(g, call, "absmax"), n * k
+    check_shape(call, "B", packed.type, (-(-size // 2),))
+    check_shape(call, "absmax", largest.type, (-(-size // block),))
+    dtype, table = call["A"].dtype, np.array(_TABLES[which], np.float32)
+    x, is_turned = call["A"], bool(call.attribute("transB"))
+    if is_turned and k % block == 0:
+        codes = derived(g, packed, TensorType(_UINT4, (n, k)), ("first in highest", n, k), partial(_halves, (n, k)))
+        numbers = g.Gather((table * _TABLE_ONE).astype(np.int32), g.cast(codes, INT32), axis=0)
+        scales = g.reshape(g.cast(call["absmax"], FLOAT32), [n, k // block]) * (1 / _TABLE_ONE)
+        weights = g.DequantizeLinear(numbers, scales, axis=1, block_size=block)
+        return g.cast(g.MatMul(g.cast(x, FLOAT32), g.Transpose(weights, perm=[1, 0])), dtype)
+
+    def made() -> np.ndarray:  # a block has the end of a row and the beginning of the next
+        scales = np.repeat(largest.read_once().astype(np.float32), block)[:size]
+        return (table[_halves((size,), packed.read_once()).view(np.uint8)] * scales).reshape(n, k).astype(dtype.numpy)
+
+    recipe = (id(packed), id(largest), "bnb4", which, block, n, k)
+    matrix = g.constant(LazyConstant(TensorType(dtype, (n, k)), made, recipe, again=True))
+    return g.MatMul(x, g.Transpose(matrix, perm=[1, 0]) if is_turned else matrix)
+
+
+def _halves(shape: tuple[int, ...], packed: np.ndarray) -> np.ndarray:
+    """Numbers of four bits, the first of a byte in its highest bits; a last half may be left over."""
+    both = np.empty((packed.size, 2), np.uint8)
+    np.right_shift(packed.reshape(-1), 4, out=both[:, 0])
+    np.bitwise_and(packed.reshape(-1), 15, out=both[:, 1])
+    return both.reshape(-1)[: math.prod(shape)].reshape(shape).view(_UINT4.numpy)
+
+
+_TABLE_ONE = float(1 << 30)
+"""What 1 is among integers that stand for the numbers of a table: all of these are exact in 32 bits, and scales are divided by it,
+which rounds nothing."""
+
+_FP4 = (0.0, 0.00520833, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+
+_TABLES = (
+    (*_FP4, *(-number for number in _FP4)),
+    (
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+        *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+        *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941),
+        *(0.7229568362236023, 1.0),
+    ),
+)
+"""What four bits are, of FP4 and of NF4 (T. Dettmers et al., QLoRA, 2023, appendix E)."""
+
+
+_BLOCK, _SCALE_BYTES = 32, 4
+"""Of the depth that has one scale, and bytes of that (MLAS, `q4gemm`)."""
+
+
+def _fp_q4(g: DomainWriter, call: DomainCall) -> DomainValue:
+    """x by weights [K, N] that are stored column by column in blocks: a scale, a zero point if there are any, 32 numbers."""
+    packed, sizes = constant_operand(g, call, "B"), constant_operand(g, call, "B_shape")
+    if sizes.type != TensorType(INT64, (2,)) or min(sizes.array.tolist()) < 1:
+        raise call.invalid(f"its input 'B_shape' must be two positive sizes, K and N, of int64; it is {sizes.type}")
+    k, n = sizes.array.tolist()
+    has_zeros, blocks = call.attribute("blk_quant_type") != 0, -(-k // _BLOCK)
+    first = _SCALE_BYTES + has_zeros
+    row = first + _BLOCK // 2
+    check_shape(call, "B", packed.type, (n * blocks * row,))
+    if packed.dtype != UINT8:
+        raise call.invalid(f"its input 'B' is of {packed.dtype.name}; it must be of uint8")
+    x = call["A"]
+    if x.extent(-1) not in (None, k):
+        raise call.invalid(f"the last dimension of its input 'A' is {x.extent(-1)}; its input 'B_shape' says {k}")
+    if has_zeros and packed.read_once().reshape(-1, row)[:, _SCALE_BYTES].max() > 15:
+        raise call.unsupported("a zero point is more than 15, which numbers of four bits never are")
+    kind = dtype_named("uint4" if has_zeros else "int4")
+
+    def scales(array: np.ndarray) -> np.ndarray:
+        given = np.ascontiguousarray(array.reshape(n, blocks, row)[..., :_SCALE_BYTES])
+        return given.view("<f4").reshape(n, blocks).astype(np.float32, copy=False)
+
+    def codes(array: np.ndarray) -> np.ndarray:
+        halves = array.reshape(n, blocks, row)[..., first:]
+        found = np.empty((n, blocks, 2, _BLOCK // 2), np.uint8)
+        np.bitwise_and(halves, 15, out=found[:, :, 0])
+        np.right_shift(halves, 4, out=found[:, :, 1])
+        if not has_zeros:
+            found ^= np.uint8(8)  # less 8, in four bits
+        return np.ascontiguousarray(found.reshape(n, -1)[:, :k]).view(kind.numpy)
+
+    def zeros(array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array.reshape(n, blocks, row)[..., _SCALE_BYTES]).view(kind.numpy)
+
+    what = ("blocks with scales", has_zeros, n, k)
+    w = derived(g, packed, TensorType(kind, (n, k)), ("codes", *what), codes)
+    s = derived(g, packed, TensorType(FLOAT32, (n, blocks)), ("scales", *what), scales)
+    z = derived(g, packed, TensorType(kind, (n, blocks)), ("zeros", *what), zeros) if has_zeros else None
+    return g.MatMul(x, g.Transpose(g.DequantizeLinear(w, s, z, axis=1, block_size=_BLOCK), perm=[1, 0]))
+
+
+FOUR_BITS: tuple[DomainRow, ...] = (
+    DomainRow(
+        "MatMulBnb4",
+        _bnb4,
+        ("A", "B", "absmax"),
+        (
+            *(integer("K"), integer("N"), integer("block_size"), integer("quant_type")),
+            *(integer("training_mode", 0), integer("transB", 1)),
+        ),
+        ("Y",),
+    ),
+    DomainRow("MatMulFpQ4", _fp_q4, ("A", "B", "B_shape"), (integer("blk_quant_type", 1),), ("Y",)),
+)
