@@ -20,7 +20,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("report",),
     ("__init__", "contestant", "onnx_backend", "sweep"),
-    ("gradients",),
+    ("gradients", "onnxruntime"),
     ("api",),
     ("specializing",),
     ("compiling", "comparing"),

@@ -30,14 +30,18 @@ if TYPE_CHECKING:
     from fusewise.frontend.domains.register import DomainOperator as DomainOperator
     from fusewise.frontend.domains.register import register_domain as register_domain
     from fusewise.gradients import gradient as gradient
+    from fusewise.onnxruntime.options import SessionOptions as SessionOptions
+    from fusewise.onnxruntime.session import InferenceSession as InferenceSession
     from fusewise.options import Options as Options
     from fusewise.trace import Trace as Trace
 
 __all__ = [
     "DomainOperator",
     "FusewiseError",
+    "InferenceSession",
     "Model",
     "Options",
+    "SessionOptions",
     "Trace",
     "bench",
     "compile",
@@ -59,6 +63,8 @@ __version__ = VERSION
 _ELSEWHERE = {
     "DomainOperator": "fusewise.frontend.domains.register",
     "FusewiseError": "fusewise.errors",
+    "InferenceSession": "fusewise.onnxruntime.session",
+    "SessionOptions": "fusewise.onnxruntime.options",
     "Trace": "fusewise.trace",
     "Options": "fusewise.options",
     "gradient": "fusewise.gradients",

@@ -18,6 +18,8 @@ from fusewise.version import VERSION
 from fusewise.words import size_text
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fusewise.ir.graph import Graph
     from fusewise.ir.types import ValueType
     from fusewise.lower.program import Port
@@ -145,6 +147,18 @@ class Model:
             feeds[port.name] = value
         results = self.run(None, feeds)
         return results[0] if len(results) == 1 else results
+
+    def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, np.ndarray | None]) -> list[Any]:
+        """As `run`, of the outputs that `into` names, each written into the array given for it, which is returned; None for a new
+        one. `UsageError` for an array of another shape or type."""
+        for _ in range(2):
+            used = self.executable
+            try:
+                return used.run_into(feeds, into)
+            except (NamesContradicted, ShapeContradicted) as contradiction:
+                if not self._compile_again(used, contradiction):
+                    raise
+        return self.executable.run_into(feeds, into)
 
     def bind_cache(self, capacity: int, batch: int = 1) -> Cache:
         """An empty cache of keys and values for a decoder that takes what is past and gives what is past then: what is new is

@@ -138,7 +138,7 @@ def test_a_model_answers_the_same_whoever_works() -> None:
     model = api.compile("zoo:squeezenet1_1", cache=False, threads=3)
     feeds = model.random_inputs()
     (expected,) = model.run(None, feeds)
-    stretches = [part for part in model.executable._plan.parts if isinstance(part, Stretch)]
+    stretches = [part for part in model.executable._lane.plan.parts if isinstance(part, Stretch)]
     for size in (2, 1):
         for stretch in stretches:
             stretch.crew.size = size

@@ -45,7 +45,7 @@ def test_stages(worth: float, saved: bool, tmp_path: Path, monkeypatch: pytest.M
     if saved:
         model.save(tmp_path / "m.fw")
         model = fusewise.open_compiled(tmp_path / "m.fw")
-    stages = [part[1] for part in model.executable._plan.parts if isinstance(part, tuple)]
+    stages = [part[1] for part in model.executable._lane.plan.parts if isinstance(part, tuple)]
     assert sum(isinstance(one, HostStage) for one in stages) >= 2
     rng = np.random.default_rng(1)
     for count in (3, 3, 5, 0, 3, 5, 0, 8):
@@ -62,7 +62,7 @@ def test_timings_have_an_entry_for_each_stage() -> None:
     feeds = {"x": np.ones((8, 4), np.float32), "keep": np.ones(8, bool)}
     found, timings = model.executable.run_with_timings(None, feeds)
     assert len(found) == 3
-    assert len(timings) == len([part for part in model.executable._plan.parts if isinstance(part, tuple)])
+    assert len(timings) == len([part for part in model.executable._lane.plan.parts if isinstance(part, tuple)])
 
 
 def test_stages_are_compiled_as_the_model_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_stages_are_compiled_as_the_model_was(monkeypatch: pytest.MonkeyPatch) -
         found = model.run(None, feeds)
     for one, right in zip(found, answers(feeds["x"], feeds["keep"]), strict=True):
         np.testing.assert_allclose(one, right, rtol=2e-6, atol=1e-6)
-    stages = [part[1] for part in model.executable._plan.parts if isinstance(part, tuple)]
+    stages = [part[1] for part in model.executable._lane.plan.parts if isinstance(part, tuple)]
     built = [code for one in stages if isinstance(one, HostStage) for code in one.nested.codes]
     programs = [code.executable.contents.program for code in built]
     assert programs
@@ -93,7 +93,7 @@ def test_what_reads_memory_as_it_lies_is_no_part_of_a_stage() -> None:
     images = b.op("ConstantOfShape", b.op("Shape", rows, start=0, end=1), value=Constant(np.zeros(1, np.int64)))
     pooled = b.op("RoiAlign", image, b.op("Mul", rows, b.constant(np.array(0.5, np.float32))), images, sampling_ratio=2)
     model = fusewise.compile(b.finish(b.op("Exp", pooled)), cache=False, threads=1)
-    parts = [part[1] for part in model.executable._plan.parts if isinstance(part, tuple)]
+    parts = [part[1] for part in model.executable._lane.plan.parts if isinstance(part, tuple)]
     nodes = [one.nested._graph.nodes for one in parts if isinstance(one, HostStage)]
     assert nodes and not any(node.op == "RoiAlign" for graph in nodes for node in graph)
     assert any(isinstance(one, HostCall) and one.stands_alone for one in parts)
@@ -105,7 +105,7 @@ def test_words_are_picked_without_a_stage_and_only_at_places_that_there_are() ->
     picked = b.op("Gather", b.constant(words), b.input("at", (4,), INT64))
     model = fusewise.compile(b.finish(picked), cache=False, threads=1)
     assert not model.summary["host"][0]["way"].endswith(LATER)
-    (part,) = model.executable._plan.parts
+    (part,) = model.executable._lane.plan.parts
     assert isinstance(part, tuple) and isinstance(part[1], HostCall)
     for at in ([0, 2, 1, 1], [-1, -3, 0, 2]):
         assert model.run(None, {"at": np.array(at)})[0].tolist() == words[at].tolist()

@@ -28,6 +28,7 @@ from fusewise.frontend.external import ExternalData
 from fusewise.frontend.functions import FunctionKey, check_expansion, expanded, function_key, noted, unused
 from fusewise.frontend.infer_control import body_inputs
 from fusewise.frontend.infer_types import Inference
+from fusewise.frontend.initializers import replaced
 from fusewise.frontend.limits import DEFAULT_LIMITS, ModelLimits
 from fusewise.frontend.onnx_export import ORIGIN_KEY, default_origin, graph_to_proto
 from fusewise.frontend.order import node_label, sorted_nodes
@@ -40,16 +41,23 @@ from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto, type_from_proto
 
-__all__ = ["PINNED_OPSET", "bind", "external_names", "load", "may_name"]
+__all__ = ["PINNED_OPSET", "bind", "external_names", "load", "may_name", "message"]
 
 
-def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: ModelLimits = DEFAULT_LIMITS) -> Graph:
+def load(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    limits: ModelLimits = DEFAULT_LIMITS,
+    initializers: Mapping[str, np.ndarray | None] | None = None,
+) -> Graph:
     """The model as a graph.
 
-    Weights of a file are read when they are first needed, those of bytes are read-only views, possibly unaligned. Raises
+    Weights of a file are read when they are first needed, those of bytes are read-only views, possibly unaligned. Of a path or
+    bytes, `initializers` take the place of the model's own; those of None are inputs, if the model lists them as such. Raises
     `InvalidModel` for a broken model, `UnsupportedModel` naming every unknown operator, `ResourceLimit` past `limits`.
     """
     model, raw, folder, alone = _read(source, limits)
+    if initializers:
+        raw = replaced(model.graph, raw, initializers)
     if not model.HasField("graph"):
         raise InvalidModel(f"{_name(source)} is not an ONNX model: it holds no graph")
     coverage = survey(model, limits)
@@ -65,6 +73,12 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Model
             pass  # an operator has an element type that it learned later
         return _Import(model, raw, weights, coverage, coverage.newest, limits).graph()
     return _Import(model, raw, weights, coverage, PINNED_OPSET, limits).graph()
+
+
+def message(source: str | os.PathLike[str] | bytes, limits: ModelLimits = DEFAULT_LIMITS) -> onnx.ModelProto:
+    """What a model says of itself: its message without the data of big initializers. Raises what `load` raises when it cannot be
+    read."""
+    return _read(source, limits)[0]
 
 
 def external_names(path: Path) -> frozenset[str]:
@@ -93,7 +107,7 @@ def _name(source: object) -> str:
 
 def _read(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: ModelLimits
-) -> tuple[onnx.ModelProto, dict[int, memoryview | StoredBytes], Path | None, bool]:
+) -> tuple[onnx.ModelProto, Mapping[int, memoryview | StoredBytes], Path | None, bool]:
     """The message, the data of big initializers by position, the folder external data may lie in, and whether there are none."""
     if isinstance(source, onnx.ModelProto):
         return source, {}, None, False

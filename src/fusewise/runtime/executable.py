@@ -22,14 +22,15 @@ from fusewise.errors import ResourceLimit, memory_full
 from fusewise.ir.size import Size
 from fusewise.lower.program import Buffer, HostStep, KernelCode, Program
 from fusewise.records import record
-from fusewise.runtime.arena import RunMemory, address_of, aligned_block
+from fusewise.runtime.arena import aligned_block
 from fusewise.runtime.aside import Aside
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_name, port_info
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
-from fusewise.runtime.run_plan import Contents, HostMaker, HostPart, RunPlan, Stretch, run_plan_of
+from fusewise.runtime.lane import Lane, StepTiming, Walk
+from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
 from fusewise.runtime.sizes import named
-from fusewise.runtime.threads import StepTable, process_number, shared_pool
+from fusewise.runtime.threads import process_number
 from fusewise.runtime.turns import Turns
 
 if TYPE_CHECKING:  # a compiled model is opened without these
@@ -41,10 +42,6 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.specialist import Special, Specialist
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "build_special", "restored"]
-
-Walk = Callable[[StepTable, Sequence[int]], None]
-"""Makes the calls of a table, every worker's share of one before the next; the second argument has the step of each call, by its
-number in the program."""
 
 
 @record(frozen=True)
@@ -60,23 +57,6 @@ class BuildFigures:
     constant_bytes: int
     host_bytes: int
     workers: int
-
-
-@record(frozen=True, slots=True)
-class StepTiming:
-    """One step of one run. Times are nanoseconds of the monotonic clock; `shares` has when each worker began its
-    own share of the work, and when it ended. A step that runs in strips ends when it would have without others between.
-
-    `step` counts the program's steps, `group` is the group it runs, `native` tells kernels from host steps.
-    """
-
-    step: int
-    label: str
-    group: int
-    native: bool
-    start_ns: int
-    end_ns: int
-    shares: tuple[tuple[int, int], ...]
 
 
 def build(
@@ -277,12 +257,12 @@ class Executable:
         self.contents = contents
         self.figures = figures
         program = contents.program
-        self._plan = plan if isinstance(plan, RunPlan) else None
         self._plans = None if isinstance(plan, RunPlan) else plan
         self._given = tuple(map(named, program.inputs)) if program.symbols else program.inputs
         self._made = tuple(map(named, program.outputs)) if program.symbols else program.outputs
         self._inputs = Inputs(self._given, () if self._plans is None else self._plans.shaped)
-        self._all = range(len(program.outputs))
+        self._lane = Lane(plan, figures.workers, len(program.outputs))
+        self._all = self._lane.all
         self._numbers = numbers_by_name(self._made)
         self._own_bytes = _own_bytes(program, "host", "output")
         self._turns: dict[int, Turns] = {}
@@ -340,6 +320,17 @@ class Executable:
         wanted = self._all if output_names is None else chosen_outputs(self._numbers, output_names)
         return self._run(self._inputs.accepted(feeds), wanted, None)
 
+    def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, np.ndarray | None]) -> list[Any]:
+        """As `run`, of the outputs that `into` names, each written into the array given for it, which is returned; None for a new
+        one. An array that shares memory with an input is written when the run is over. `UsageError` for one of another shape or
+        type, or that cannot be written to in place."""
+        from fusewise.runtime.written_into import copied_into, writable_in_place
+
+        wanted = chosen_outputs(self._numbers, tuple(into))
+        values = self._inputs.accepted(feeds)
+        given = writable_in_place([(number, self._made[number]) for number in wanted], tuple(into.values()), values)
+        return copied_into(self._run(values, wanted, None, into=given), into)
+
     def run_with_timings(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
     ) -> tuple[list[Any], list[StepTiming]]:
@@ -366,9 +357,7 @@ class Executable:
         given = self._inputs.in_order(values)
         try:
             with self._turn():
-                plan = self._plan if self._plans is None else self._plans.plan(given)
-                assert plan is not None
-                return run_rounds(plan, given, ports, lines, count)
+                return run_rounds(self._lane.plan_for(given), given, ports, lines, count)
         except MemoryError as error:
             raise memory_full("the model runs", error) from error
 
@@ -378,113 +367,21 @@ class Executable:
         return self._turns.get(process) or self._turns.setdefault(process, Turns("the model is run"))
 
     def _run(
-        self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None, walk: Walk | None = None
+        self,
+        values: list[Any],
+        wanted: Sequence[int],
+        timings: list[StepTiming] | None,
+        walk: Walk | None = None,
+        into: Mapping[int, np.ndarray] | None = None,
     ) -> list[Any]:
-        """The `wanted` outputs. `ResourceLimit` where memory is full."""
+        """The `wanted` outputs, by number those `into` arrays that are there. `ResourceLimit` where memory is full."""
         try:
             with self._turn():
                 if self._plans is None or self._plans.specialist is None:
-                    return self._computed(values, wanted, timings, walk)
+                    return self._lane.computed(values, wanted, timings, walk, into)
                 begin = time.monotonic_ns()
-                results = self._computed(values, wanted, timings, walk)
+                results = self._lane.computed(values, wanted, timings, walk, into)
                 self._plans.ran(time.monotonic_ns() - begin)
                 return results
         except MemoryError as error:
             raise memory_full("the model runs", error) from error
-
-    def _computed(
-        self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None, walk: Walk | None
-    ) -> list[Any]:
-        plan = self._plan
-        if plan is None:
-            assert self._plans is not None
-            plan = self._plans.plan(values)
-        every = wanted is self._all
-        if plan.whole is not None and walk is None and (every or len(set(wanted)) == len(wanted)):
-            made = self._between(plan, plan.whole, values, timings)
-            return made if every else [made[number] for number in wanted]
-        program = plan.program
-        if plan.checks is not None:
-            plan.checks.begin(values)
-        caller: dict[int, np.ndarray] = {}
-        objects: dict[str, Any] = dict(plan.objects)
-        words, at = plan.words, {}
-        for number, (buffer, name) in enumerate(plan.ports):
-            if buffer >= 0:
-                caller[buffer] = value = values[number]
-                at[buffer] = address_of(value)
-            else:
-                objects[name] = values[number]
-        for buffer, array in plan.fresh:
-            caller[buffer] = one = array()
-            at[buffer] = address_of(one)
-        for buffer, number, offset in plan.patches:
-            words[number] = at[buffer] + offset
-        moving = RunMemory(plan.memory, caller)
-        for part in plan.parts:
-            if isinstance(part, Stretch):
-                if walk is None:
-                    self._launch(part, program, timings)
-                else:
-                    walk(part.table, part.steps)
-                if plan.checks is not None:
-                    plan.checks.check()
-                if plan.faults is not None:
-                    plan.faults.check()
-            else:
-                _call(part, moving, objects, timings)
-        if plan.checks is not None:
-            plan.checks.end(values)
-        return plan.results.taken(wanted, moving, objects)
-
-    def _between(
-        self, plan: RunPlan, whole: Stretch, values: list[Any], timings: list[StepTiming] | None
-    ) -> list[np.ndarray]:
-        """All outputs of a program that is one stretch, for arrays: a run of a few microseconds is mostly what is here."""
-        words, made = plan.words, []
-        at: dict[int, int] = {}
-        for number, (buffer, _) in enumerate(plan.ports):
-            at[buffer] = address_of(values[number])
-        for buffer, array in plan.fresh:
-            made.append(one := array())
-            at[buffer] = address_of(one)
-        for buffer, number, offset in plan.patches:
-            words[number] = at[buffer] + offset
-        if timings is None and whole.crew.is_short:
-            shared_pool().run(whole.table, 1)
-        else:
-            self._launch(whole, plan.program, timings)
-        if plan.faults is not None:
-            plan.faults.check()
-        return made
-
-    def _launch(self, part: Stretch, program: Program, timings: list[StepTiming] | None) -> None:
-        workers = self.figures.workers
-        if timings is None:
-            if workers == 1 or part.crew.is_short:
-                shared_pool().run(part.table, 1)
-                return
-            begin = time.monotonic_ns()
-            shared_pool().run(part.table, part.crew.size)
-            part.crew.took(begin, time.monotonic_ns())
-            return
-        clock = np.zeros((part.table.count, workers, 2), np.int64)
-        shared_pool().run(part.table, workers, clock)
-        calls = np.array(part.steps)
-        for number in dict.fromkeys(part.steps):
-            step, rows = program.steps[number], clock[calls == number]
-            begun = rows[0, :, 0]
-            shares = tuple(zip(begun.tolist(), (begun + (rows[:, :, 1] - rows[:, :, 0]).sum(0)).tolist(), strict=True))
-            last = max(end for _, end in shares)
-            timings.append(StepTiming(number, step.label, step.group, True, int(begun.min()), last, shares))
-
-
-def _call(part: HostPart, moving: RunMemory, objects: dict[str, Any], timings: list[StepTiming] | None) -> None:
-    number, call = part
-    if timings is None:
-        call.run(moving, objects)
-    else:
-        start = time.monotonic_ns()
-        call.run(moving, objects)
-        end = time.monotonic_ns()
-        timings.append(StepTiming(number, call.label, call.group, False, start, end, ((start, end),)))

@@ -101,7 +101,7 @@ def test_no_row_is_read_before_it_is_written(
     for order in (1, -1):
         for number, buffer in enumerate(program.buffers):
             if buffer.kind == "arena":
-                model.executable._plan.memory[number].fill(255)  # no number
+                model.executable._lane.plan.memory[number].fill(255)  # no number
         with patch.object(Pool, "run", one_after_the_other(order)):
             found = model.run(None, feeds)
         for a, b in zip(found, wanted, strict=True):

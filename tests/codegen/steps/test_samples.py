@@ -110,7 +110,7 @@ def assert_right(model: Model, graph: Graph) -> None:
         wanted = session.run(None, feeds)
         for number, buffer in enumerate(model.executable.contents.program.buffers):
             if buffer.kind == "arena":
-                model.executable._plan.memory[number].fill(255)  # no number
+                model.executable._lane.plan.memory[number].fill(255)  # no number
         for a, b in zip(model.run(None, feeds), wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(1.0, np.abs(b).max()))
 
