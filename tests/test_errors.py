@@ -56,7 +56,7 @@ def test_while_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(model.executable._lane.plan.results), "taken", full)
+        patch.setattr(type(model.executable._lane), "computed", full)
         with pytest.raises(ResourceLimit, match="memory is full while the model runs: use smaller"):
             model.run(None, {"x": np.ones(4, np.float32)})
     assert model.run(None, {"x": np.ones(4, np.float32)})[0].shape == (4,)
