@@ -135,6 +135,42 @@ def test_of_classes_that_are_words_the_labels_alone_are_looked_up_on_the_host(
     assert within([scores], expected[1:])
 
 
+@pytest.mark.parametrize(
+    "sizes, kind, words",
+    [
+        ((3, 2), "LINEAR", False),
+        ((2, 4, 1), "RBF", True),
+        ((1, 2, 3, 4), "POLY", False),
+        ((1, 2, 3, 4), "SIGMOID", True),
+    ],
+)
+def test_of_probabilities_what_is_left_on_the_host_reads_the_scores_of_pairs(
+    sizes: tuple[int, ...], kind: str, words: bool
+) -> None:
+    pairs = len(sizes) * (len(sizes) - 1) // 2
+    slopes = {"prob_a": [-abs(one) / 4 for one in listed(pairs, seed=4)], "prob_b": listed(pairs, seed=5)}
+    named = (
+        {"classlabels_strings": list("dcab")[: len(sizes)]}
+        if words
+        else {"classlabels_ints": [5, 9, -1, 2][: len(sizes)]}
+    )
+    given = {
+        **support(*sizes),
+        "kernel_type": kind,
+        **{name: [v / 9 for v in values] for name, values in slopes.items()},
+    }
+    given.pop("classlabels_ints")
+    data = x(40, 4) / 9
+    model = model_of("SVMClassifier", (data,), {**given, **named}, 2)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x0": data})
+    compiled = fusewise.compile(model, cache=False, threads=1)
+    (left,) = [node for node in compiled.graph.nodes if node.op == "SVMClassifier"]
+    assert compiled.graph.tensor(left.inputs[0]).dims == (40, pairs)
+    labels, scores = compiled.run(None, {"x0": data})
+    assert labels.tolist() == expected[0].tolist()
+    assert within([scores], expected[1:])
+
+
 def test_labels_that_are_picked_for_any_number_of_rows_are_native() -> None:
     """As converters write classifiers: the features of a vector of classes at the largest scores."""
     nodes = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.ops.plain.test_classic import by_onnx_runtime, nobody
 
 from fusewise.ir.graph import Node, attributes_of
@@ -39,6 +41,39 @@ def test_probabilities_of_classes(count: int, kernel: str, words: bool) -> None:
     expected = by_onnx_runtime("SVMClassifier", data, 2, **attributes)
     np.testing.assert_array_equal(labels, expected[0])
     np.testing.assert_allclose(scores, expected[1], atol=1e-5)
+
+
+def one_row(pairs: np.ndarray) -> np.ndarray:
+    """As LIBSVM couples the probabilities of one row, number by number."""
+    count = len(pairs)
+    q = -pairs * pairs.T
+    for k in range(count):
+        q[k, k] = sum(pairs[j, k] ** 2 for j in range(count) if j != k)
+    p = np.full(count, 1 / count)
+    for _ in range(max(100, count)):
+        qp = q @ p
+        whole = p @ qp
+        if np.abs(qp - whole).max() < 0.005 / count:
+            break
+        for k in range(count):
+            step = (whole - qp[k]) / q[k, k]
+            p[k] += step
+            whole = (whole + step * (step * q[k, k] + 2 * qp[k])) / (1 + step) ** 2
+            qp = (qp + step * q[k]) / (1 + step)
+            p /= 1 + step
+    return p
+
+
+@given(st.integers(2, 6), st.integers(0, 40), st.integers(0, 2**32 - 1), st.sampled_from([0.3, 1.0, 6.0]))
+def test_rows_are_coupled_as_each_by_itself(count: int, rows: int, seed: int, spread: float) -> None:
+    """Some are near enough at once, some after many rounds, and stay as they were then."""
+    rng = np.random.default_rng(seed)
+    first, second = np.triu_indices(count, 1)
+    likely = np.clip(1 / (1 + np.exp(spread * rng.standard_normal((rows, len(first))))), 1e-7, 1 - 1e-7)
+    pairs = np.zeros((rows, count, count))
+    pairs[:, first, second], pairs[:, second, first] = likely, 1 - likely
+    expected = np.array([one_row(row) for row in pairs]).reshape(rows, count)
+    np.testing.assert_allclose(coupled(pairs), expected, atol=1e-9)
 
 
 def test_classes_that_are_alike_beside_each_other_are_equally_probable() -> None:

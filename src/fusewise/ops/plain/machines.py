@@ -31,26 +31,39 @@ def coupled(pairs: np.ndarray) -> np.ndarray:
     """
     rows, count, _ = pairs.shape
     own = np.arange(count)
-    found = np.full((rows, count), 1 / count)
-    matrix = -pairs * pairs.transpose(0, 2, 1)
-    matrix[:, own, own] = (pairs**2).sum(axis=1) - pairs[:, own, own] ** 2
-    going = np.arange(rows)
+    likely = np.ascontiguousarray(pairs.transpose(1, 2, 0))  # rows last: each step is of one class in all of them
+    matrix = -likely * likely.transpose(1, 0, 2)
+    matrix[own, own] = (likely**2).sum(axis=0) - likely[own, own] ** 2
+    both, found = np.full((2, count, rows), 1 / count), np.empty((count, rows))
+    left, going = np.arange(rows), np.ones(rows, bool)
     for _ in range(max(_MOST_ROUNDS, count)):
-        p, q = found[going], matrix[going]
-        slopes = (q @ p[:, :, None])[:, :, 0]
-        whole = (p * slopes).sum(axis=1)
-        far = np.abs(slopes - whole[:, None]).max(axis=1, initial=0) >= 0.005 / count
-        if not far.any():
-            break
-        going, p, q, slopes, whole = going[far], p[far], q[far], slopes[far], whole[far]
-        for k in range(count):
-            step = (whole - slopes[:, k]) / q[:, k, k]
-            p[:, k] += step
-            whole = (whole + step * (step * q[:, k, k] + 2 * slopes[:, k])) / (1 + step) ** 2
-            slopes = (slopes + step[:, None] * q[:, k]) / (1 + step)[:, None]
-            p /= (1 + step)[:, None]
-        found[going] = p
-    return found
+        p, slopes = both
+        np.einsum("ijr,jr->ir", matrix, p, out=slopes)
+        whole = np.einsum("ir,ir->r", p, slopes)
+        far = going & (np.abs(slopes - whole).max(axis=0, initial=0) >= 0.005 / count)
+        ended = going & ~far
+        found[:, left[ended]] = p[:, ended]
+        going = far
+        many = np.count_nonzero(going)
+        if not many:
+            return found.T
+        if 2 * many < going.size:
+            left, both, matrix, whole = left[going], both[..., going], matrix[..., going], whole[going]
+            going = np.ones(many, bool)
+        _come_nearer(both, matrix, whole)
+    found[:, left[going]] = both[0][:, going]
+    return found.T
+
+
+def _come_nearer(both: np.ndarray, matrix: np.ndarray, whole: np.ndarray) -> None:
+    """One step for each class, in place: `both` are probabilities and slopes [classes, rows], `whole` their products [rows]."""
+    p, slopes = both
+    for k in range(len(p)):
+        step = (whole - slopes[k]) / matrix[k, k]
+        slopes += step * matrix[k]
+        p[k] += step
+        both /= 1 + step
+        whole = np.einsum("ir,ir->r", p, slopes)
 
 
 def _alike(node: Node, data: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -97,11 +110,9 @@ def _classifier(node: Node) -> Callable[..., Any]:
         if data.dtype.kind not in "fiu" or data.ndim != 2 or data.shape[1] != vectors.shape[1]:
             raise Other
         rows, count = len(data), len(classes)
+        own = np.eye(count)
         scores = _alike(node, data.astype(np.float32).astype(float), vectors) @ columns + rho
-        votes = np.zeros((rows, count), int)
-        for k, (i, j) in enumerate(zip(first, second, strict=True)):
-            votes[:, i] += scores[:, k] > 0
-            votes[:, j] += scores[:, k] <= 0
+        votes = np.where(scores > 0, 1.0, 0.0) @ (own[first] - own[second]) + own[second].sum(axis=0)
         likely = np.clip(1 - 1 / (1 + np.exp(-(scores * a + b))), _CERTAIN, 1 - _CERTAIN)
         pairs = np.zeros((rows, count, count))
         pairs[:, first, second], pairs[:, second, first] = likely, 1 - likely

@@ -6,6 +6,7 @@ have no operator for stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ CLASSIC_DOMAIN = "ai.onnx.ml"
 
 _WIDEST_TABLE = 1 << 16
 """Keys from the least to the largest of which a table is made."""
+
+_MOST_PAIRS = 66
+"""Of classes, whose scores are looked at on the host: of twelve."""
 
 
 def _floats(call: Call, name: str) -> np.ndarray:
@@ -174,11 +178,14 @@ def _support_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[Tensor
     """Every two classes vote by the sign of their score; two classes alone have the score and its opposite."""
     classes, sizes = classes_of(call), call.attribute("vectors_per_class") or ()
     vectors, weights, rho = (_floats(call, name) for name in ("support_vectors", "coefficients", "rho"))
-    asked = call.attribute("prob_a") or call.attribute("prob_b") or call.attribute("post_transform", "NONE") != "NONE"
     count, total = len(classes), sum(sizes)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     fits = len(sizes) == count and weights.size == (count - 1) * total and rho.size == len(pairs)
-    if asked or count < 2 or not total or not fits or x.rank != 2 or vectors.size != total * x.dims[1]:
+    if count < 2 or not total or not fits or x.rank != 2 or vectors.size != total * x.dims[1]:
+        return None
+    likely = [_floats(call, name).size for name in ("prob_a", "prob_b")]
+    has_own = _has_own_vectors(call, vectors, len(pairs)) or len(pairs) > _MOST_PAIRS
+    if call.attribute("post_transform", "NONE") != "NONE" or (any(likely) and (likely != 2 * [len(pairs)] or has_own)):
         return None
     alike = _kernel(g, call, g.cast(x, FLOAT32), vectors.reshape(total, -1))
     if alike is None:
@@ -187,10 +194,39 @@ def _support_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[Tensor
     each = weights.reshape(count - 1, total)
     columns = [np.where(of_class == i, each[j - 1], np.where(of_class == j, each[i], 0)) for i, j in pairs]
     scores = g.MatMul(alike, np.stack(columns, 1).astype(np.float32)) + rho
+    if any(likely):
+        return _probable(g, call, scores, pairs)
     votes = np.array([[(c == i) - (c == j) for c in range(count)] for i, j in pairs], np.float32)
     second = np.array([sum(c == j for _, j in pairs) for c in range(count)], np.float32)
     found = g.MatMul(g.cast(g.Greater(scores, 0.0), FLOAT32), votes) + second
     return labels_of(g, classes, found), g.Concat(-scores, scores, axis=1) if count == 2 else scores
+
+
+def _has_own_vectors(call: Call, vectors: np.ndarray, pairs: int) -> bool:
+    """Is it as `_probable` writes it?"""
+    linear = call.attribute("kernel_type", "LINEAR") == "LINEAR"
+    return linear and vectors.size == pairs**2 and np.array_equal(vectors.reshape(pairs, pairs), np.eye(pairs))
+
+
+def _probable(
+    g: Notation, call: Call, scores: TensorValue, pairs: Sequence[tuple[int, int]]
+) -> tuple[TensorValue, ...]:
+    """Labels and probabilities of the scores of pairs: what is left of the operator, which goes on until it is near enough. Each
+    pair has one vector, which is its score's and belongs to its first class."""
+    count = len(call.attribute("vectors_per_class"))
+    coefficients = np.zeros((count - 1, len(pairs)), np.float32)
+    coefficients[[j - 1 for _, j in pairs], range(len(pairs))] = 1
+    return g.several(
+        "ai.onnx.ml.SVMClassifier",
+        2,
+        scores,
+        kernel_type="LINEAR",
+        support_vectors=np.eye(len(pairs), dtype=np.float32).reshape(-1).tolist(),
+        vectors_per_class=[count - 1 - i for i in range(count)],
+        coefficients=coefficients.reshape(-1).tolist(),
+        rho=[0.0] * len(pairs),
+        **{name: call.attribute(name) for name in ("prob_a", "prob_b", "classlabels_ints", "classlabels_strings")},
+    )
 
 
 CLASSIC: tuple[Decomposition, ...] = (
