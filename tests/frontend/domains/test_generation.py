@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from tests.frontend.domains.one_node import expected, model_of
+from tests.frontend.domains.searching import Search, agree_to_the_end
 
 import fusewise
 from fusewise.errors import UnsupportedModel
@@ -20,8 +21,8 @@ FLOAT, INT = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
 node = helper.make_node
 
 
-def decoder() -> onnx.GraphProto:
-    """Embeddings of tokens and places, attention with a cache in each layer, and logits."""
+def decoder(scale: float = 1.0) -> onnx.GraphProto:
+    """Embeddings of tokens and places, attention with a cache in each layer, and logits. `scale` of weights: how sure it is."""
     rng = np.random.default_rng(3)
     weights = {
         "tokens": (VOCABULARY, WIDTH),
@@ -54,7 +55,7 @@ def decoder() -> onnx.GraphProto:
             helper.make_tensor_value_info("logits", FLOAT, ["b", "s", VOCABULARY]),
             *(helper.make_tensor_value_info(f"present_{k}", FLOAT, [2, "b", HEADS, "t", SIZE]) for k in range(LAYERS)),
         ],
-        [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in weights.items()],
+        [numpy_helper.from_array((rng.standard_normal(s) * scale).astype(np.float32), n) for n, s in weights.items()],
     )
 
 
@@ -108,6 +109,40 @@ def test_ends() -> None:
     found = fusewise.compile(made, cache=False).run(["sequences"], feeds)[0]
     assert alike(found, expected(made, feeds)[0])
     assert not np.array_equal(found, plain)
+
+
+def test_masks_and_a_decoder_of_its_own_for_prompts() -> None:
+    """Tokens that pad are left out wherever they stand; a mask that is given says what is looked at, not where it is."""
+    names = (
+        "input_ids",
+        "max_length",
+        "min_length",
+        "repetition_penalty",
+        "vocab_mask",
+        "prefix_vocab_mask",
+        "attention_mask",
+    )
+    rng = np.random.default_rng(0)
+    for given in (("max_length",), ("max_length", "prefix_vocab_mask", "attention_mask")):
+        first = decoder(0.3)
+        search = Search(
+            "GreedySearch",
+            names,
+            given,
+            decoder=first,
+            init_decoder=first,
+            eos_token_id=16,
+            pad_token_id=4,
+            model_type=0,
+        )
+        feeds = {
+            "input_ids": np.array([[4, 5, 3, 4], [2, 4, 1, 9], [0, 7, 4, 8]], np.int32),
+            "max_length": np.array([11], np.int32),
+            "prefix_vocab_mask": (rng.random((3, VOCABULARY)) < 0.5).astype(np.int32),
+            "attention_mask": np.array([[1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1]], np.int32),
+        }
+        found, wanted = search.both(feeds)
+        agree_to_the_end(found[0], wanted[0], 4, 4)
 
 
 def test_other_models_are_refused() -> None:

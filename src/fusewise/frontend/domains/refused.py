@@ -16,7 +16,6 @@ _WHOLE_DECODER = "it runs a decoder as a host would; take the decoder out of it 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "AttnLSTM": "no tool has written it since 2019",
-        "BeamSearch": _WHOLE_DECODER,
         "BifurcationDetector": "it decides between steps of a decoder; do so around the model",
         "DecoderAttention": _OTHERS_ALONE,
         "DecoderMaskedSelfAttention": _OTHERS_ALONE,
@@ -47,7 +46,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "QuantizeWithOrder": _LAYOUT,
         "RemovePadding": _PACKED,
         "RestorePadding": _PACKED,
-        "Sampling": _WHOLE_DECODER,
         "Snpe": _OTHER_MACHINES,
         "SparseAttentionIndexer": "which keys it picks of equal ones is not described",
         "SparsePagedAttention": _PACKED,

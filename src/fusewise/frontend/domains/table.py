@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
 from fusewise.frontend.domains.microsoft.attention import ATTENTION
+from fusewise.frontend.domains.microsoft.beam_search import BEAM_SEARCH
 from fusewise.frontend.domains.microsoft.biases import BIASES
 from fusewise.frontend.domains.microsoft.experts import EXPERTS
 from fusewise.frontend.domains.microsoft.four_bits import FOUR_BITS
@@ -25,6 +26,7 @@ from fusewise.frontend.domains.microsoft.quantized import QUANTIZED
 from fusewise.frontend.domains.microsoft.quantized_experts import QUANTIZED_EXPERTS
 from fusewise.frontend.domains.microsoft.quantized_layers import QUANTIZED_LAYERS
 from fusewise.frontend.domains.microsoft.rotary import ROTARY
+from fusewise.frontend.domains.microsoft.sampling import SAMPLING
 from fusewise.frontend.domains.microsoft.sparse import SPARSE
 from fusewise.frontend.domains.microsoft.states import STATES
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
@@ -36,6 +38,7 @@ __all__ = ["ROWS", "is_built_in", "nearest", "row_of"]
 ROWS: tuple[DomainRow, ...] = (
     *ACTIVATIONS,
     *ATTENTION,
+    *BEAM_SEARCH,
     *BIASES,
     *EXPERTS,
     *FOUR_BITS,
@@ -53,6 +56,7 @@ ROWS: tuple[DomainRow, ...] = (
     *QUANTIZED_EXPERTS,
     *QUANTIZED_LAYERS,
     *ROTARY,
+    *SAMPLING,
     *SPARSE,
     *STATES,
     *WINDOWS,
