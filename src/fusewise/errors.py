@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
 
 __all__ = [
     "AccessOutside",
@@ -18,6 +20,7 @@ __all__ = [
     "NoFeasiblePlan",
     "ResourceLimit",
     "ShapeContradicted",
+    "UnknownOperators",
     "UnsupportedModel",
     "UsageError",
     "memory_full",
@@ -73,6 +76,12 @@ class UnsupportedModel(FusewiseError):
     """The model is valid, but asks for something this program does not do."""
 
     exit_status = 3
+
+
+class UnknownOperators(UnsupportedModel):
+    """A model uses operators that are not known; `found` is what could be read of it, as `fusewise inspect` says it."""
+
+    found: Mapping[str, Any] = MappingProxyType({})
 
 
 class ShapeContradicted(UnsupportedModel):

@@ -69,6 +69,44 @@ def test_inspect_of_an_operator_that_is_written_out_as_several(fusewise, tmp_pat
     assert "times as many)" in ended.out and "0.0 times fewer" not in ended.out
 
 
+def test_inspect_lists_operators_that_are_not_known(fusewise, tmp_path):
+    """In branches and functions too: the table as far as the model can be read, then the sentence."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1, "org.example": 1]>
+        g (float[3] x, bool c) => (float[3] y) { a = org.example.twice(x)  b = Gelu(a)
+          y = If(c) <then_branch = t () => (float[3] p) { p = com.microsoft.SkipLayerNorm(b) },
+                     else_branch = e () => (float[3] q) { r = Relu(b)  q = com.microsoft.SkipLayerNorm(r) }> }
+        <domain: "org.example", opset_import: ["": 17, "org.example": 1]>
+        twice (x) => (y) { y = org.example.Once(x) }"""
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    ended = fusewise("inspect", path, "--json")
+    assert ended.status == 3 and "3 unsupported operators" in ended.sentence
+    found = json.loads(ended.out)
+    assert found["operators"] == {
+        "com.microsoft.SkipLayerNorm": 2,
+        **dict.fromkeys(("Gelu", "If", "Relu", "org.example.Once"), 1),
+    }
+    assert (found["inputs"], found["outputs"], found["opsets"]["ai.onnx"]) == (["x", "c"], ["y"], 17)
+    rows = {row["operator"]: row for row in found["unknown_operators"]}
+    assert rows["SkipLayerNorm"] == {
+        "domain": "com.microsoft",
+        "operator": "SkipLayerNorm",
+        "opset": 1,
+        "nodes": 2,
+        "nearest": "SkipLayerNormalization",
+        "reason": "",
+        "where": ["node 'p' in then_branch of node 'y'", "node 'q' in else_branch of node 'y'"],
+    }
+    assert rows["Once"]["where"] == ["node 'y' in function 'twice'"]
+    assert rows["Gelu"]["reason"] == "it is of opset 20"
+    shown = fusewise("inspect", path)
+    assert shown.status == 3 and shown.sentence == ended.sentence
+    for words in ("com.microsoft.SkipLayerNorm", "SkipLayerNormalization", "in function 'twice'", "it is of opset 20"):
+        assert words in shown.out
+
+
 def test_inspect_draws_the_tree_of_a_group(fusewise, tiny_path):
     ended = fusewise("inspect", tiny_path, "--tree", "0")
     assert ended.status == 0, ended.err

@@ -367,7 +367,7 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     text = str(caught.value)
     assert "4 unsupported operators" in text and "\n" not in text
     for part in (
-        "GRUUnit (opset 17, node 'b')",
+        "GRUUnit (opset 17, node 'b', the nearest known name is GRU)",
         "com.microsoft.Tokenizer (opset 1",
         "com.microsoft.AttnLSTM",
         "org.example.Own",

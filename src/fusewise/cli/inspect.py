@@ -20,7 +20,7 @@ from fusewise.cli.options import (
     shapes_of,
     values_of,
 )
-from fusewise.errors import UsageError
+from fusewise.errors import UnknownOperators, UsageError
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -91,16 +91,21 @@ def inspect(
         )
         _graph(graph, model, regions, form, json)
         return
-    found = api.inspect(
-        model,
-        shapes=shapes_of(shape),
-        symbols=numbers_of(symbol),
-        values=values_of(value),
-        fusion=fusion,
-        groups=groups,
-        why=why,
-        tree=tree,
-    )
+    try:
+        found = api.inspect(
+            model,
+            shapes=shapes_of(shape),
+            symbols=numbers_of(symbol),
+            values=values_of(value),
+            fusion=fusion,
+            groups=groups,
+            why=why,
+            tree=tree,
+        )
+    except UnknownOperators as error:
+        read = {"model": model, **error.found}
+        print_json(read) if json else _read_so_far(read)
+        raise
     if json:
         print_json(found)
     elif tree is not None:
@@ -148,6 +153,38 @@ def _whole(found: Mapping[str, Any]) -> None:
     _figures(found)
     table(("operator", "nodes"), [(name, str(n)) for name, n in found["operators"].items()])
     table(("mapping type", "nodes"), [(name.replace("_", "-"), str(n)) for name, n in found["mapping_types"].items()])
+
+
+def _read_so_far(found: Mapping[str, Any]) -> None:
+    """What is said of a model with operators that are not known."""
+    from fusewise.cli.show import facts, table
+
+    facts(
+        [
+            ("model", found["model"]),
+            *(("opset", f"{domain} {version}") for domain, version in found["opsets"].items()),
+            *(("input", name) for name in found["inputs"]),
+            *(("output", name) for name in found["outputs"]),
+        ]
+    )
+    table(("operator", "nodes"), [(name, str(n)) for name, n in found["operators"].items()])
+    table(
+        ("not known", "opset", "nodes", "nearest known", "where"),
+        [
+            (
+                f"{row['domain']}.{row['operator']}",
+                str(row["opset"]),
+                str(row["nodes"]),
+                row["nearest"],
+                ", ".join(row["where"]) + ", ..." * (row["nodes"] > len(row["where"])),
+            )
+            for row in found["unknown_operators"]
+        ],
+        words=(0, 3, 4),
+    )
+    facts(
+        [(f"{row['domain']}.{row['operator']}", row["reason"]) for row in found["unknown_operators"] if row["reason"]]
+    )
 
 
 def _figures(found: Mapping[str, Any]) -> None:

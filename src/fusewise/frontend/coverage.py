@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING
 
 import onnx
 
-from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel
+from fusewise.errors import InvalidModel, ResourceLimit, UnknownOperators, UnsupportedModel
 from fusewise.frontend.functions import FunctionKey, function_key
 from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.order import node_label
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from fusewise.frontend.domains.row import DomainRow
 
 __all__ = ["Coverage", "check_node", "domain_row", "survey"]
+
+
+_PLACES = 5
+"""So many nodes of an unknown operator are named."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +59,17 @@ class _Findings:
     limits: ModelLimits
     names: set[str]
     reads: set[str]
-    missing: dict[tuple[str, str, int], str]
+    missing: dict[tuple[str, str, int], list[str]]
     imports: dict[FunctionKey, dict[str, int]]
     called: list[onnx.FunctionProto]
     opsets: dict[str, int]
+    operators: Counter[str] = field(default_factory=Counter)
     nodes: int = 0
     fits_pinned: bool = True
 
 
 def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
-    """Look through a model. Raises `UnsupportedModel` that lists every unknown operator and every opset out of range."""
+    """Look through a model. Raises `UnknownOperators` that lists every one, and `UnsupportedModel` for an opset out of range."""
     for entry in (*model.opset_import, *(entry for function in model.functions for entry in function.opset_import)):
         limits.check_string("the name of an operator domain", entry.domain)
     for prop in model.metadata_props:
@@ -78,15 +84,9 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
     _graph(found, model.graph, opsets, 0)
     while found.called:
         function = found.called.pop()
-        _nodes(found, function.node, found.imports[function_key(function)], 0)
+        _nodes(found, function.node, found.imports[function_key(function)], 0, f" in function {function.name!r}")
     if found.missing:
-        rows = [
-            f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, node {label!r}{_hint(domain, op)})"
-            for (domain, op, version), label in sorted(found.missing.items())
-        ]
-        raise UnsupportedModel(
-            f"the model uses {len(rows)} unsupported operator{'s' * (len(rows) > 1)}: {', '.join(rows)}"
-        )
+        raise _unknown(model, found)
     newest = max(found.opsets.get("", PINNED_OPSET), OLDEST_OPSET)
     others = tuple(
         sorted(
@@ -98,15 +98,64 @@ def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
     return Coverage(opsets, others, newest, found.fits_pinned, frozenset(found.names), frozenset(found.reads))
 
 
-def _hint(domain: str, op: str) -> str:
-    """Why an operator is not supported, or what else may have been meant."""
-    from fusewise.frontend.domains.refused import why_refused
-    from fusewise.frontend.domains.table import nearest
+def _unknown(model: onnx.ModelProto, found: _Findings) -> UnknownOperators:
+    """The error for a model with operators that are not known, and what could be read of it."""
+    missing = sorted(found.missing.items())
+    rows = [
+        f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, {places[0]}{_hint(domain, op, version)})"
+        for (domain, op, version), places in missing
+    ]
+    error = UnknownOperators(
+        f"the model uses {len(rows)} unsupported operator{'s' * (len(rows) > 1)}: {', '.join(rows)}"
+    )
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    error.found = {
+        "opsets": {domain or "ai.onnx": version for domain, version in sorted(found.opsets.items())},
+        "inputs": [value.name for value in model.graph.input if value.name not in initialized],
+        "outputs": [value.name for value in model.graph.output],
+        "operators": dict(found.operators.most_common()),
+        "unknown_operators": [
+            {
+                "domain": domain or "ai.onnx",
+                "operator": op,
+                "opset": version,
+                "nodes": len(places),
+                "nearest": "" if (reason := _reason(domain, op, version)) else _nearest(domain, op),
+                "reason": reason,
+                "where": places[:_PLACES],
+            }
+            for (domain, op, version), places in missing
+        ],
+    }
+    return error
 
-    reason, name = why_refused(domain, op), nearest(domain, op)
+
+def _hint(domain: str, op: str, version: int) -> str:
+    """Why an operator is not supported, or what else may have been meant."""
+    reason, name = _reason(domain, op, version), _nearest(domain, op)
     if reason:
         return f": {reason}"
     return f", the nearest known name is {name}" if name else ""
+
+
+def _reason(domain: str, op: str, version: int) -> str:
+    from fusewise.frontend.domains.refused import why_refused
+
+    if domain:
+        return why_refused(domain, op)
+    known = [schema for schema in onnx.defs.get_all_schemas_with_history() if schema.name == op and not schema.domain]
+    newer = sorted(one.since_version for one in known if one.since_version > version and not one.deprecated)
+    return f"it is of opset {newer[0]}" if newer else ""
+
+
+def _nearest(domain: str, op: str) -> str:
+    """The name of another known operator of the domain that is most like `op`; empty where none is."""
+    from fusewise.frontend.domains.table import nearest
+
+    if domain:
+        return nearest(domain, op)
+    names = sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain} - {op})
+    return next(iter(get_close_matches(op, names, 1)), "")
 
 
 def _printable(name: str) -> str:
@@ -130,7 +179,8 @@ def _imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str
     return opsets
 
 
-def _graph(found: _Findings, graph: onnx.GraphProto, opsets: Mapping[str, int], depth: int) -> None:
+def _graph(found: _Findings, graph: onnx.GraphProto, opsets: Mapping[str, int], depth: int, where: str = "") -> None:
+    """`where`: the function and bodies that the graph stands in, as the end of the name of a place."""
     if depth > found.limits.subgraph_depth:
         raise ResourceLimit(f"bodies of control flow nest deeper than {found.limits.subgraph_depth}")
     check = found.limits.check_string
@@ -147,10 +197,12 @@ def _graph(found: _Findings, graph: onnx.GraphProto, opsets: Mapping[str, int], 
         found.names.add(tensor.name)
     found.names.update(value.name for value in (*graph.input, *graph.output))
     found.reads.update(value.name for value in graph.output)
-    _nodes(found, graph.node, opsets, depth)
+    _nodes(found, graph.node, opsets, depth, where)
 
 
-def _nodes(found: _Findings, nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], depth: int) -> None:
+def _nodes(
+    found: _Findings, nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], depth: int, where: str = ""
+) -> None:
     for node in nodes:
         found.nodes += 1
         if found.nodes > found.limits.nodes:
@@ -160,17 +212,18 @@ def _nodes(found: _Findings, nodes: Iterable[onnx.NodeProto], opsets: Mapping[st
         found.names.add(node.name)
         found.names.update(node.output)
         found.reads.update(node.input)
-        _operator(found, node, opsets)
+        _operator(found, node, opsets, where)
         for attribute in node.attribute:
             found.limits.check_string("the name of an attribute", attribute.name)
             found.limits.check_string("the name of an attribute", attribute.ref_attr_name)
             if attribute.type == onnx.AttributeProto.GRAPH:
-                _graph(found, attribute.g, opsets, depth + 1)
+                inner = f" in {attribute.name} of node {node_label(node)!r}{where}"
+                _graph(found, attribute.g, opsets, depth + 1, inner)
             elif attribute.graphs:
                 raise InvalidModel(f"node {node_label(node)!r} has a list of graphs, which no operator takes")
 
 
-def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int]) -> None:
+def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int], where: str) -> None:
     """Note the operator of one node; a function that is called for the first time is noted too."""
     key = function_key(node)
     function = found.functions.get(key)
@@ -188,6 +241,7 @@ def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int])
             "the model does not import"
         )
     version = opsets[domain]
+    found.operators[f"{domain}.{op}" if domain else op] += 1
     check_node(node, version)
     row = domain_row(node, version)
     if row is not None:
@@ -198,7 +252,7 @@ def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int])
         return
     schema = _schema(op, domain, version)
     if schema is None or (not domain and version < OLDEST_OPSET and _changed_before_oldest(op, version)):
-        found.missing.setdefault((domain, op, version), node_label(node))
+        found.missing.setdefault((domain, op, version), []).append(f"node {node_label(node)!r}{where}")
     elif not domain and version > PINNED_OPSET and not _fits(node, version):
         found.fits_pinned = False
 
