@@ -20,7 +20,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("report",),
     ("__init__", "contestant", "onnx_backend", "sweep"),
-    ("gradients", "onnxruntime"),
+    ("dynamo", "gradients", "onnxruntime"),
     ("api",),
     ("specializing",),
     ("compiling", "comparing"),
@@ -34,7 +34,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("passes",),
     ("rewrite", "frontend", "zoo"),
     ("ops",),
-    ("ir", "trace", "files"),
+    ("ir", "trace", "files", "tensors"),
     ("cards", "words"),
     ("errors", "records", "version"),
 )

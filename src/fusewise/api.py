@@ -99,7 +99,7 @@ def read(model: Source) -> Graph:
 
 
 @within_memory("the model is read")
-def from_torch(module: Any, args: tuple[Any, ...], **options: Any) -> Graph:
+def from_torch(module: Any, args: Sequence[Any], **options: Any) -> Graph:
     """The graph of a PyTorch module, through `torch.export` and the ONNX exporter. `args` are example inputs."""
     from fusewise.frontend import torch_import
 
@@ -161,18 +161,23 @@ def save(graph: Graph, path: str | Path, *, target: str = "onnx") -> None:
 
 @within_memory("the model is compiled")
 def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
-    model: Source,
-    options: Options | None = None,
+    model: Source | Any,
+    options: Options | Sequence[Any] | None = None,
     *,
+    example_inputs: Sequence[Any] | None = None,
     trace: Trace | None = None,
     progress: Progress | None = None,
     **settings: Unpack[OptionsDict],
 ) -> Model:
-    """Native code for a model. `settings` are the fields of `Options`, given one by one.
+    """Native code for a model. `settings` are the fields of `Options`, given one by one. A PyTorch module needs `example_inputs`,
+    which may stand in the place of `options`; see `from_torch` for more.
 
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
-    return _compiled(model, options_from(options, settings), trace, progress)
+    if options is not None and not isinstance(options, Options):
+        options, example_inputs = None, options
+    source = model if example_inputs is None else from_torch(model, example_inputs)
+    return _compiled(source, options_from(options, settings), trace, progress)
 
 
 def _compiled(

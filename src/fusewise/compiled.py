@@ -135,7 +135,8 @@ class Model:
 
     def __call__(self, /, *values: Any, **feeds: Any) -> Any:
         """What the model gives for arrays in the order of its inputs, or by their names: one array where it has one output, a list
-        of them otherwise. A mapping alone has all inputs by name. Raises what `run` raises."""
+        of them otherwise. A mapping alone has all inputs by name. Tensors of PyTorch are read in place, and outputs are tensors
+        where an input is. Raises what `run` raises."""
         ports = self.executable.contents.program.inputs
         if len(values) == 1 and not feeds and isinstance(values[0], Mapping) and not _takes_a_map(ports):
             return self(**values[0])
@@ -145,7 +146,14 @@ class Model:
             if port.name in feeds:
                 raise UsageError(f"input {port.name!r} is given twice: in its place, and by its name")
             feeds[port.name] = value
+        from fusewise.tensors import array_of, is_tensor, tensor_of
+
+        has_tensors = any(map(is_tensor, feeds.values()))
+        if has_tensors:
+            feeds = {name: array_of(value) if is_tensor(value) else value for name, value in feeds.items()}
         results = self.run(None, feeds)
+        if has_tensors:
+            results = list(map(tensor_of, results))
         return results[0] if len(results) == 1 else results
 
     def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, np.ndarray | None]) -> list[Any]:

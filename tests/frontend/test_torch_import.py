@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
+import fusewise
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import bind
@@ -72,14 +74,67 @@ def test_ranges_of_dimensions_are_those_of_the_export() -> None:
 
 
 @pytest.mark.slow
-def test_a_module_that_cannot_be_exported_is_refused_in_one_sentence() -> None:
+def test_a_module_that_cannot_be_exported_is_refused_in_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
     class Branching(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return x if x.sum().item() > 0 else -x
 
-    with pytest.raises(UnsupportedModel, match="PyTorch cannot export Branching to ONNX: ") as caught:
-        from_torch(Branching(), (torch.ones(3),))
-    assert "\n" not in str(caught.value)
+    module = torch.nn.Sequential(Branching().eval(), torch.nn.Linear(3, 3)).train(False)
+    module[1].train()
+    warnings.simplefilter("error")  # pytest puts back what there was
+    with pytest.raises(UnsupportedModel) as caught:
+        from_torch(module, (torch.ones(3),))
+    told, errors = str(caught.value), capfd.readouterr()
+    assert told.startswith("PyTorch cannot export Sequential to ONNX: ") and "data-dependent" in told
+    assert "(at test_torch_import.py:" in told and "x.sum().item() > 0" in told and "torch.cond" in told
+    assert "\n" not in told and "\x1b" not in told and not errors.out and not errors.err
+    assert [part.training for part in module.modules()] == [False, False, True]
+
+
+@pytest.mark.slow
+def test_an_operator_without_a_form_in_onnx_is_named_with_the_line() -> None:
+    @torch.library.custom_op("fusewise_tests::unheard", mutates_args=())
+    def unheard(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    unheard.register_fake(torch.empty_like)
+
+    class Strange(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return unheard(x) + 1
+
+    with pytest.raises(UnsupportedModel) as caught:
+        from_torch(Strange(), (torch.ones(3),))
+    told = str(caught.value)
+    assert (
+        "fusewise_tests.unheard.default has no ONNX form (at test_torch_import.py:" in told and "unheard(x) + 1" in told
+    )
+
+
+@pytest.mark.slow
+def test_inputs_that_do_not_fit_are_told_of_in_one_sentence() -> None:
+    with pytest.raises(UnsupportedModel, match="'input2'; give an example of each input that forward takes"):
+        from_torch(torch.nn.Bilinear(3, 3, 3), (torch.ones(3),))
+
+
+@pytest.mark.slow
+def test_a_module_is_compiled_and_called_with_tensors() -> None:
+    module, x = _module().eval(), torch.randn(2, 3, 8, 8)
+    model = fusewise.compile(module, (x,), threads=1)
+    with torch.no_grad():
+        expected = module(x)
+    torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model(input=x), expected, rtol=1e-5, atol=1e-6)
+    assert type(model(x.numpy())) is np.ndarray
+    with pytest.raises(UsageError, match="input 'input' is given twice"):
+        model(x, input=x)
+
+
+def test_a_module_without_inputs_and_inputs_without_a_module_are_told_of() -> None:
+    with pytest.raises(UsageError, match="not a value of the type Sequential.*example_inputs"):
+        fusewise.compile(_module())
+    with pytest.raises(UsageError, match="example inputs go with a PyTorch module, not with a value of the type str"):
+        fusewise.compile("model.onnx", (torch.ones(3),))
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

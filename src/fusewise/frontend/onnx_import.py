@@ -111,6 +111,11 @@ def _read(
     """The message, the data of big initializers by position, the folder external data may lie in, and whether there are none."""
     if isinstance(source, onnx.ModelProto):
         return source, {}, None, False
+    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+        raise UsageError(
+            f"a model is a path, bytes or a ModelProto, not a value of the type {type(source).__name__}; a PyTorch module is "
+            "compiled with example_inputs=(...)"
+        )
     data: memoryview | Stored
     if isinstance(source, bytes | bytearray | memoryview):
         data, folder = memoryview(source), None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fusewise.errors import UnsupportedModel, UsageError
+from fusewise.errors import UsageError
 from fusewise.frontend.free import RANGES
 from fusewise.frontend.onnx_import import load
+from fusewise.frontend.torch_export import exported
 from fusewise.ir.graph import Graph
 from fusewise.ir.size import LARGEST
+from fusewise.tensors import is_tensor
 
 __all__ = ["from_torch"]
 
@@ -26,38 +29,32 @@ def from_torch(
 ) -> Graph:
     """The graph of a `torch.nn.Module` or an `ExportedProgram`.
 
-    `args` and `kwargs` are example inputs; `dynamic_shapes` says which of their dimensions stay symbolic, as in
-    `torch.export.export`; the ranges that it finds of these are the graph's (`frontend.free.RANGES`). The module is exported for
-    inference and is left as it was. Raises `UsageError` when the `torch` extra is missing, and `UnsupportedModel` with PyTorch's
-    reason when the module cannot be exported.
+    `args` and `kwargs` are example inputs (one tensor alone may stand for itself); `dynamic_shapes` says which of their dimensions
+    stay symbolic, as in `torch.export.export`; the ranges that it finds of these are the graph's (`frontend.free.RANGES`). The
+    module is exported for inference and is left as it was. Raises `UsageError` when the `torch` extra is missing or the module is
+    none, and `UnsupportedModel` with PyTorch's innermost reason, the line of the user's code and a hint when it cannot be exported.
     """
-    try:
-        import onnxscript  # noqa: F401 - the exporter needs it, and says so less clearly
-        import torch
-    except ImportError as error:
+    torch = sys.modules.get("torch")
+    if torch is not None and not isinstance(module, torch.nn.Module | torch.export.ExportedProgram):
         raise UsageError(
-            f"importing a PyTorch module needs the package {error.name!r}; install fusewise[torch]"
-        ) from None
-    training = bool(getattr(module, "training", False)) and isinstance(module, torch.nn.Module)
-    if training:
-        module.eval()
+            f"example inputs go with a PyTorch module, not with a value of the type {type(module).__name__}"
+        )
+    is_module = torch is not None and isinstance(module, torch.nn.Module)
+    modes = [(part, part.training) for part in module.modules()] if is_module else []
+    for part, _ in modes:
+        part.training = False
     try:
-        with torch.no_grad():
-            program = torch.onnx.export(
-                module,
-                tuple(args),
-                kwargs=dict(kwargs or {}),
-                dynamic_shapes=dynamic_shapes,
-                dynamo=True,
-                opset_version=_EXPORT_OPSET,
-                verbose=False,
-            )
-    except Exception as error:  # the exporter raises many kinds, its own and those of the traced code
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UnsupportedModel(f"PyTorch cannot export {type(module).__name__} to ONNX: {reason}") from error
+        program = exported(
+            module,
+            (args,) if is_tensor(args) else args,
+            named=type(module).__name__,
+            kwargs=dict(kwargs or {}),
+            dynamic_shapes=dynamic_shapes,
+            opset_version=_EXPORT_OPSET,
+        )
     finally:
-        if training:
-            module.train()
+        for part, mode in modes:
+            part.training = mode
     graph = load(program.model_proto)
     ranges = _ranges(program)
     return graph.replace(metadata=(*graph.metadata, (RANGES, ranges))) if ranges else graph
