@@ -86,3 +86,15 @@ def test_a_trial_is_recorded_as_if_asked_for() -> None:
     assert trace.gates == 2
     assert not trace.refuses
     assert Trace(limit=3).refuses and Trace(disabled=frozenset({"x"})).refuses
+
+
+def test_rows_are_made_by_themselves_or_taken_from_what_is_there() -> None:
+    whole = Maker()
+    some = LazyConstant(
+        KIND, whole, None, again=True, make_rows=lambda first, last: np.ones((last - first, 3), np.float32)
+    )
+    assert some.rows(1, 2).shape == (1, 3) and whole.asked == 0
+    assert some.array[1:].tolist() == some.rows(1, 2).tolist() and whole.asked == 1
+    some.forget()
+    assert some.rows(0, 2).shape == (2, 3) and whole.asked == 1
+    assert LazyConstant(KIND, whole, None).rows(0, 1).shape == (1, 3) and whole.asked == 2

@@ -88,3 +88,7 @@ class StoredBytes:
     def read(self) -> memoryview:
         """The bytes; raises what `Stored.read` does."""
         return self.file.read(self.offset, self.length).data
+
+    def part(self, offset: int, length: int) -> StoredBytes:
+        """Some of them, which lie within."""
+        return StoredBytes(self.file, self.offset + offset, length)

@@ -7,13 +7,14 @@ views; packed and typed data are converted, sparse tensors made dense.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx
 from google.protobuf.message import Message
 
 from fusewise.errors import InvalidModel, ResourceLimit
+from fusewise.frontend.bits import unpacked
 from fusewise.frontend.external import ExternalData
 from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.stored import StoredBytes
@@ -109,11 +110,27 @@ def _of_bytes(name: str, dtype: DType, shape: tuple[int, ...], raw: memoryview |
     if found != expected:
         raise InvalidModel(f"tensor {name!r} of type {dtype}{list(shape)} needs {expected:,} bytes but has {found:,}")
     if isinstance(raw, StoredBytes):
-        return LazyConstant(TensorType(dtype, shape), lambda: _array(dtype, shape, raw.read()), None, again=True)
+        kind, rows = TensorType(dtype, shape), _rows(dtype, shape, raw)
+        return LazyConstant(kind, lambda: _array(dtype, shape, raw.read()), None, again=True, make_rows=rows)
     return Constant(_array(dtype, shape, raw))
 
 
+def _rows(dtype: DType, shape: tuple[int, ...], raw: StoredBytes) -> Callable[[int, int], np.ndarray] | None:
+    """What reads some rows, where each is whole bytes."""
+    bits = math.prod(shape[1:]) * dtype.bits
+    if not shape or bits % 8:
+        return None
+
+    def made(first: int, last: int) -> np.ndarray:
+        part = raw.part(first * bits // 8, (last - first) * bits // 8)
+        return _array(dtype, (last - first, *shape[1:]), part.read())
+
+    return made
+
+
 def _array(dtype: DType, shape: tuple[int, ...], raw: memoryview) -> np.ndarray:
+    if dtype.bits < 8 and dtype.is_integer:
+        return unpacked(np.frombuffer(raw, np.uint8), dtype.bits)[: math.prod(shape)].reshape(shape).view(dtype.numpy)
     if dtype.bits < 8:
         packed = onnx.TensorProto(data_type=dtype.onnx, dims=shape, raw_data=bytes(raw))
         return tensor_from_proto(packed)

@@ -82,6 +82,10 @@ class Constant:
         self.forget()
         return found
 
+    def rows(self, first: int, last: int) -> np.ndarray:
+        """The contents from `first` to before `last` along the first axis, which there is."""
+        return self.array[first:last]
+
     def __eq__(self, other: object) -> bool:
         return self is other or (
             isinstance(other, Constant) and self.type == other.type and self.digest == other.digest
@@ -98,15 +102,22 @@ class LazyConstant(Constant):
     """A constant of known type whose contents are computed when they are first read: what nobody reads costs nothing.
 
     `recipe` is equal only for constants of equal contents, while neither was read; None for one that only its contents tell.
-    `again`: what was made can be made again, and may be forgotten.
+    `again`: what was made can be made again, and may be forgotten. `make_rows(first, last)` makes some of it, for who needs no
+    more at a time.
     """
 
-    __slots__ = ("_again", "_found", "_kind", "_make", "_recipe")
+    __slots__ = ("_again", "_found", "_kind", "_make", "_make_rows", "_recipe")
 
     def __init__(
-        self, kind: TensorType, make: Callable[[], np.ndarray], recipe: Hashable | None, *, again: bool = False
+        self,
+        kind: TensorType,
+        make: Callable[[], np.ndarray],
+        recipe: Hashable | None,
+        *,
+        again: bool = False,
+        make_rows: Callable[[int, int], np.ndarray] | None = None,
     ) -> None:
-        self._kind, self._recipe, self._again = kind, recipe, again
+        self._kind, self._recipe, self._again, self._make_rows = kind, recipe, again, make_rows
         self._digest = None
         self._found: np.ndarray | None = None
         self._make: Callable[[], np.ndarray] | None = make
@@ -124,6 +135,15 @@ class LazyConstant(Constant):
             if not self._again:
                 self._make = None  # lets go of what it was made from
         return found
+
+    def rows(self, first: int, last: int) -> np.ndarray:
+        """Some of the contents: of those that are there, or made by themselves where they can be."""
+        found, make = self._found, self._make_rows
+        if found is not None or make is None:
+            return (self.array if found is None else found)[first:last]
+        made = make(first, last)
+        assert Constant(made).type == TensorType(self._kind.dtype, (last - first, *self._kind.dims[1:])), made.shape
+        return made
 
     def forget(self) -> None:
         """Let go of contents that can be made again."""

@@ -115,7 +115,7 @@ class _Composer:
         constant = self.graph.constants.get(value)
         if any(e.op == "bounded" for place in at for e in walk(place)):
             return None
-        if constant is None or constant.array.size != 1 or dtype.kind not in ("float", "int", "uint", "bool"):
+        if constant is None or constant.type.size != 1 or dtype.kind not in ("float", "int", "uint", "bool"):
             return None
         return const(constant.array.reshape(()).item(), dtype)
 

@@ -31,11 +31,13 @@ __all__ = [
     "HostStep",
     "KernelCode",
     "NativeStep",
+    "PackedInParts",
     "Packing",
     "Panels",
     "Place",
     "Port",
     "Program",
+    "RowsOf",
     "StepVersions",
 ]
 
@@ -62,17 +64,30 @@ class Panels:
     factors: tuple[float, ...] = (1.0,)
 
 
+RowsOf = Callable[[int, int], np.ndarray]
+"""Of an array the rows from one to before another."""
+
+
+@record(frozen=True, slots=True)
+class PackedInParts:
+    """How a constant is packed from some rows at a time: `fill` asks for these, and writes uint8[nbytes] on a 64-byte boundary."""
+
+    nbytes: int
+    fill: Callable[[RowsOf, np.ndarray], None]
+
+
 @record(frozen=True, slots=True)
 class Packing:
     """A constant as a kernel wants it: `pack` turns the original array into the bytes of the buffer.
 
     `recipe` names the transformation with all its parameters; two buffers with equal source and recipe are one. `panels` says
-    the same as data when it is one of panels of float32, so that native code may do it.
+    the same as data when it is one of panels of float32, so that native code may do it; `parts` does it in little memory.
     """
 
     recipe: str
     pack: Callable[[np.ndarray], np.ndarray]
     panels: Panels | None = None
+    parts: PackedInParts | None = None
 
 
 @record(frozen=True, slots=True)

@@ -42,6 +42,12 @@ def arranged(buffers: tuple[Buffer, ...]) -> dict[int, np.ndarray]:
             continue
         if buffer.data is None:
             raise ValueError(f"constant {buffer.value!r} has no data")
+        parts = None if buffer.packing is None else buffer.packing.parts
+        if parts is not None:
+            found[number] = aligned_block(parts.nbytes)
+            parts.fill(buffer.data.rows, found[number])
+            buffer.data.forget()
+            continue
         array = buffer.data.read_once()
         found[number] = settled(array if buffer.packing is None else buffer.packing.pack(array))
     return found

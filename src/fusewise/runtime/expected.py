@@ -22,7 +22,11 @@ def expected_bytes(graph: Graph) -> int:
     names = {name for node in graph.nodes if _packs(node.op, node.domain) for name in node.inputs[1:2]}
     kinds = (graph.constants[name].type for name in names if name in graph.constants)
     weights = sum(kind.nbytes for kind in kinds if kind.dtype == FLOAT32)
-    between = {name for node in graph.nodes for name in node.outputs if name} - set(graph.outputs)
+    known = set(graph.constants)
+    for node in graph.nodes:  # what follows from constants is folded, or stays as it is stored
+        if node.reads and known.issuperset(node.reads):
+            known.update(node.writes)
+    between = {name for node in graph.nodes for name in node.writes} - set(graph.outputs) - known
     return weights + _ALIVE * max((_nbytes(graph.types[name]) for name in between), default=0)
 
 

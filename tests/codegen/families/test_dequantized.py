@@ -99,6 +99,32 @@ def test_weights_take_no_more_memory_than_they_are_stored_in(target: Target) -> 
     assert packed == 256 * 128 // 2 + 8 * 128 * (4 + 1)
 
 
+@pytest.mark.parametrize("columns", [7, 130, 300])
+@pytest.mark.parametrize("dtype, turned", [("int4", True), ("uint4", False), ("uint2", True), ("int8", False)])
+def test_a_matrix_is_packed_from_some_rows_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, target: Target, dtype: str, turned: bool, columns: int
+) -> None:
+    of = Product(depth=99, columns=columns, dtype=dtype, turned=turned)
+    one, arrays = ways(DEQUANTIZED, of.task(), target, 1)[0], of.stored()
+    for argument in (a for a in one.arguments if a.packing is not None):
+        array, most = arrays[argument.name], 0
+        expected = argument.packing.pack(array)
+
+        def rows(first: int, last: int, array: np.ndarray = array) -> np.ndarray:
+            nonlocal most
+            most = max(most, last - first)
+            assert 0 <= first < last <= len(array)
+            return array[first:last]
+
+        with monkeypatch.context() as context:
+            context.setattr("fusewise.codegen.families.product.quantized_packing._AT_ONCE", 64)
+            parts = argument.packing.parts
+            found = np.full(parts.nbytes, 255, np.uint8)
+            parts.fill(rows, found)
+        assert found.tobytes() == expected.tobytes()
+        assert argument.name != "w" or columns < 100 or most < len(array) // 2
+
+
 @pytest.mark.parametrize("block", [8, 24])
 def test_blocks_that_words_straddle_are_refused(target: Target, block: int) -> None:
     assert all(refusal(kernel, Product(block=block).task(), target) is not None for kernel in PRODUCTS)

@@ -16,7 +16,8 @@ from fusewise.codegen.families.product.loops import Parts
 from fusewise.codegen.families.product.matrix import MatrixSchedule, write_by
 from fusewise.codegen.families.product.places import Left, row_pointers
 from fusewise.codegen.families.product.plan import ProductSchedule, cycles_of, plan_product, product_pieces, tiles_for
-from fusewise.codegen.families.product.quantized import QuantizedProduct, packings, understand_quantized
+from fusewise.codegen.families.product.quantized import QuantizedProduct, understand_quantized
+from fusewise.codegen.families.product.quantized_packing import packings
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.registers import widen

@@ -1,15 +1,11 @@
 """Products with quantised weights as read off a task: the right operand is (w - z) * s, of constants.
 
-How they are packed for kernels that dequantise in registers: weights side by side in words of 32 bits, four steps of the
-reduction in the lowest bits of its bytes, the next four in those above, and words in panels of `group` vectors, whatever the tile
-is; scales s and zero points z in the same panels, a row for each block of the depth. Unsigned weights with zero points are packed
-as signed ones, both less half their range. Weights of four bits may be places in a table of numbers, which is packed as floats.
+Weights of four bits may be places in a table of numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,25 +14,20 @@ from fusewise.codegen.families.product.shape import MatrixProduct, product_of
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.stores import reads
-from fusewise.codegen.packing import column_starts
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType, dtype_named
-from fusewise.lower.program import Packing
 from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
 from fusewise.ops.interpret import evaluate_expression
 from fusewise.passes.packed_weights import BLOCK_STEPS, PACKED_TYPES, TABLE_SIZE, UINT4
 from fusewise.records import record
 
-__all__ = ["ConstantSpread", "QuantizedProduct", "packings", "quantized_by", "understand_quantized"]
+__all__ = ["ConstantSpread", "QuantizedProduct", "quantized_by", "understand_quantized"]
 
 _FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 _MOST_VECTORS = 4
 """Vectors of a panel: a row reads a panel forwards, with as many sums as its multiply-adds are under way."""
-
-_PACKED_COLUMNS = 512
-"""Columns that are packed at a time, so that it takes little memory."""
 
 
 @record(frozen=True)
@@ -241,78 +232,3 @@ def _block(offsets: list[np.ndarray], steps: int) -> int:
         for change in (np.flatnonzero(np.diff(places)) + 1).tolist():
             block = math.gcd(block, change)
     return block or steps
-
-
-def packings(q: QuantizedProduct) -> Iterator[tuple[str, Packing]]:
-    """How each operand of the right side is packed, by name."""
-    yield q.weights.operand.name, _packing(q, q.weights, "words", lambda array: _words(q, array))
-    yield q.scales.operand.name, _packing(q, q.scales, "rows", lambda array: _rows(q, q.scales, array))
-    if q.table is not None:
-        yield q.table.name, _table_packing(q.table)
-    if q.zeros is not None:
-        zeros, byte = q.zeros, q.zero_dtype.numpy
-        yield (
-            zeros.operand.name,
-            _packing(q, zeros, "rows", lambda array: (_rows(q, zeros, array).astype(np.int16) + q.moved).astype(byte)),
-        )
-
-
-def _packing(q: QuantizedProduct, part: ConstantSpread, what: str, pack: Callable[[np.ndarray], np.ndarray]) -> Packing:
-    shape = f"{q.product.depth}x{q.product.columns} in panels of {q.group}x{q.lanes}, blocks of {q.block}"
-    lies = f"{part.at} by {part.operand.strides} from {part.operand.offset}, depth {q.depth}"
-    return Packing(f"quantised {what} as {q.packed.name} of {part.operand.dtype.name} {shape}: {lies}", pack)
-
-
-def _table_packing(table: Operand) -> Packing:
-    (stride,), first = table.strides, table.offset
-    last = first + stride * TABLE_SIZE
-
-    def pack(array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(array).reshape(-1)[first:last:stride].astype(np.float32)
-
-    return Packing(f"table of {table.dtype.name} as floats, each {stride} from {first}", pack)
-
-
-def _columns(q: QuantizedProduct) -> Iterator[tuple[slice, np.ndarray]]:
-    """Panels, some at a time, and their columns, as many for each."""
-    starts = column_starts(q.product.columns, q.lanes, q.group)
-    every = np.add.outer(np.array(starts, np.int64), np.arange(q.lanes)).reshape(-1, q.group * q.lanes)
-    some = max(1, _PACKED_COLUMNS // (q.group * q.lanes))
-    for first in range(0, len(every), some):
-        yield slice(first, first + some), every[first : first + some]
-
-
-def _taken(
-    q: QuantizedProduct, part: ConstantSpread, flat: np.ndarray, steps: np.ndarray, columns: np.ndarray
-) -> np.ndarray:
-    """[panels, steps, columns of a panel]: elements at these steps and columns; of columns that are not there, zeros."""
-    along, across = part.offsets(q.depth, q.product.depth), part.offsets(q.column, q.product.columns)
-    inside = columns < q.product.columns
-    places = across[np.where(inside, columns, 0)]
-    found = flat[part.first + along[steps][None, :, None] + places[:, None, :]]
-    return found if inside.all() else np.where(inside[:, None, :], found, np.zeros((), flat.dtype))
-
-
-def _rows(q: QuantizedProduct, part: ConstantSpread, array: np.ndarray) -> np.ndarray:
-    """[panels, blocks, columns of a panel]."""
-    flat, steps = np.ascontiguousarray(array).reshape(-1), np.arange(0, q.product.depth, q.block)
-    return np.concatenate([_taken(q, part, flat, steps, columns) for _, columns in _columns(q)])
-
-
-def _words(q: QuantizedProduct, array: np.ndarray) -> np.ndarray:
-    """uint32[panels, words, columns of a panel]; missing steps are zeros."""
-    flat, steps = np.ascontiguousarray(array).view(np.uint8).reshape(-1), np.arange(q.product.depth)
-    panels = -(-q.product.columns // (q.group * q.lanes))
-    result = np.empty((panels, q.words, q.group * q.lanes, 4), np.uint8)
-    in_byte = 8 // q.bits
-    for where, columns in _columns(q):
-        codes = _taken(q, q.weights, flat, steps, columns) & ((1 << q.bits) - 1)
-        codes = codes ^ q.half if q.is_moved else codes
-        missing = q.words * q.per_word - len(steps)
-        codes = np.pad(codes, ((0, 0), (0, missing), (0, 0))) if missing else codes
-        parts = codes.reshape(len(columns), q.words, in_byte, 4, -1)
-        joined = parts[:, :, 0]
-        for k in range(1, in_byte):
-            joined = joined | parts[:, :, k] << (q.bits * k)
-        result[where] = joined.swapaxes(2, 3)
-    return result.view(np.uint32)[..., 0]

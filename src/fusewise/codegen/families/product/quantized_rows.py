@@ -16,7 +16,8 @@ from fusewise.codegen.families.product.loops import Parts
 from fusewise.codegen.families.product.matrix import MatrixSchedule, write_by
 from fusewise.codegen.families.product.places import Left, row_pointers
 from fusewise.codegen.families.product.plan import product_pieces
-from fusewise.codegen.families.product.quantized import QuantizedProduct, packings, quantized_by
+from fusewise.codegen.families.product.quantized import QuantizedProduct, quantized_by
+from fusewise.codegen.families.product.quantized_packing import packings
 from fusewise.codegen.families.product.shape import product_of
 from fusewise.codegen.instructions.byte_products import add_quads, add_quads_by_pairs, has_quads, sums_in_one
 from fusewise.codegen.kernel import Argument, Kernel, working_memory

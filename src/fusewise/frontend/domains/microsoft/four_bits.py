@@ -4,9 +4,6 @@ blocks that begin with their scale.
 
 from __future__ import annotations
 
-import math
-from functools import partial
-
 import numpy as np
 
 from fusewise.frontend.domains.microsoft.weights import check_block, check_shape, constant_operand, derived
@@ -33,27 +30,36 @@ def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
     dtype, table = call["A"].dtype, np.array(_TABLES[which], np.float32)
     x, is_turned = call["A"], bool(call.attribute("transB"))
     if is_turned and k % block == 0:
-        codes = derived(g, packed, TensorType(_UINT4, (n, k)), ("first in highest", n, k), partial(_halves, (n, k)))
+        codes = derived(
+            *(g, packed, TensorType(_UINT4, (n, k)), ("first in highest", n, k)),
+            lambda both: _halves(both, 2 * both.size).reshape(-1, k),
+            per_row=k // 2,
+        )
         numbers = g.Gather((table * _TABLE_ONE).astype(np.int32), g.cast(codes, INT32), axis=0)
-        scales = g.reshape(g.cast(call["absmax"], FLOAT32), [n, k // block]) * (1 / _TABLE_ONE)
+        blocks = k // block
+        scales = derived(
+            *(g, largest, TensorType(FLOAT32, (n, blocks)), ("scales of a table", n, blocks)),
+            lambda array: (array.astype(np.float32) / np.float32(_TABLE_ONE)).reshape(-1, blocks),
+            per_row=blocks,
+        )
         weights = g.DequantizeLinear(numbers, scales, axis=1, block_size=block)
         return g.cast(g.MatMul(g.cast(x, FLOAT32), g.Transpose(weights, perm=[1, 0])), dtype)
 
     def made() -> np.ndarray:  # a block has the end of a row and the beginning of the next
         scales = np.repeat(largest.read_once().astype(np.float32), block)[:size]
-        return (table[_halves((size,), packed.read_once()).view(np.uint8)] * scales).reshape(n, k).astype(dtype.numpy)
+        return (table[_halves(packed.read_once(), size).view(np.uint8)] * scales).reshape(n, k).astype(dtype.numpy)
 
     recipe = (id(packed), id(largest), "bnb4", which, block, n, k)
     matrix = g.constant(LazyConstant(TensorType(dtype, (n, k)), made, recipe, again=True))
     return g.MatMul(x, g.Transpose(matrix, perm=[1, 0]) if is_turned else matrix)
 
 
-def _halves(shape: tuple[int, ...], packed: np.ndarray) -> np.ndarray:
-    """Numbers of four bits, the first of a byte in its highest bits; a last half may be left over."""
+def _halves(packed: np.ndarray, size: int) -> np.ndarray:
+    """So many numbers of four bits, the first of a byte in its highest bits; a last half may be left over."""
     both = np.empty((packed.size, 2), np.uint8)
-    np.right_shift(packed.reshape(-1), 4, out=both[:, 0])
-    np.bitwise_and(packed.reshape(-1), 15, out=both[:, 1])
-    return both.reshape(-1)[: math.prod(shape)].reshape(shape).view(_UINT4.numpy)
+    np.right_shift(packed, 4, out=both[:, 0])
+    np.bitwise_and(packed, 15, out=both[:, 1])
+    return both.reshape(-1)[:size].view(_UINT4.numpy)
 
 
 _TABLE_ONE = float(1 << 30)
@@ -77,6 +83,9 @@ _TABLES = (
 _BLOCK, _SCALE_BYTES = 32, 4
 """Of the depth that has one scale, and bytes of that (MLAS, `q4gemm`)."""
 
+_CHECKED = 1 << 16
+"""Blocks whose zero points are looked at at a time."""
+
 
 def _fp_q4(g: DomainWriter, call: DomainCall) -> DomainValue:
     """x by weights [K, N] that are stored column by column in blocks: a scale, a zero point if there are any, 32 numbers."""
@@ -93,28 +102,29 @@ def _fp_q4(g: DomainWriter, call: DomainCall) -> DomainValue:
     x = call["A"]
     if x.extent(-1) not in (None, k):
         raise call.invalid(f"the last dimension of its input 'A' is {x.extent(-1)}; its input 'B_shape' says {k}")
-    if has_zeros and packed.read_once().reshape(-1, row)[:, _SCALE_BYTES].max() > 15:
+    parts = (packed.rows(at * row, min(at + _CHECKED, n * blocks) * row) for at in range(0, n * blocks, _CHECKED))
+    if has_zeros and any(part.reshape(-1, row)[:, _SCALE_BYTES].max() > 15 for part in parts):
         raise call.unsupported("a zero point is more than 15, which numbers of four bits never are")
     kind = dtype_named("uint4" if has_zeros else "int4")
 
     def scales(array: np.ndarray) -> np.ndarray:
-        given = np.ascontiguousarray(array.reshape(n, blocks, row)[..., :_SCALE_BYTES])
-        return given.view("<f4").reshape(n, blocks).astype(np.float32, copy=False)
+        given = np.ascontiguousarray(array.reshape(-1, blocks, row)[..., :_SCALE_BYTES])
+        return given.view("<f4").reshape(-1, blocks).astype(np.float32, copy=False)
 
     def codes(array: np.ndarray) -> np.ndarray:
-        halves = array.reshape(n, blocks, row)[..., first:]
-        found = np.empty((n, blocks, 2, _BLOCK // 2), np.uint8)
+        halves = array.reshape(-1, blocks, row)[..., first:]
+        found = np.empty((len(halves), blocks, 2, _BLOCK // 2), np.uint8)
         np.bitwise_and(halves, 15, out=found[:, :, 0])
         np.right_shift(halves, 4, out=found[:, :, 1])
         if not has_zeros:
             found ^= np.uint8(8)  # less 8, in four bits
-        return np.ascontiguousarray(found.reshape(n, -1)[:, :k]).view(kind.numpy)
+        return np.ascontiguousarray(found.reshape(len(halves), -1)[:, :k]).view(kind.numpy)
 
     def zeros(array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(array.reshape(n, blocks, row)[..., _SCALE_BYTES]).view(kind.numpy)
+        return np.ascontiguousarray(array.reshape(-1, blocks, row)[..., _SCALE_BYTES]).view(kind.numpy)
 
     what = ("blocks with scales", has_zeros, n, k)
-    w = derived(g, packed, TensorType(kind, (n, k)), ("codes", *what), codes)
+    w = derived(g, packed, TensorType(kind, (n, k)), ("codes", *what), codes, per_row=blocks * row)
     s = derived(g, packed, TensorType(FLOAT32, (n, blocks)), ("scales", *what), scales)
     z = derived(g, packed, TensorType(kind, (n, blocks)), ("zeros", *what), zeros) if has_zeros else None
     return g.MatMul(x, g.Transpose(g.DequantizeLinear(w, s, z, axis=1, block_size=_BLOCK), perm=[1, 0]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fusewise.frontend.bits import unpacked
 from fusewise.frontend.domains.microsoft.weights import check_block, check_shape, constant_operand, derived, known_dims
 from fusewise.frontend.domains.row import DomainCall, DomainRow, integer
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
@@ -27,11 +28,7 @@ INT8_LEVEL = 4
 def codes_of(packed: np.ndarray, bits: int, axis_length: int, dtype: DType) -> np.ndarray:
     """Numbers of so many bits, several in a byte along the last axis with the first in the lowest bits, as unsigned ones of a type,
     or as signed ones less half their range."""
-    parts, mask = 8 // bits, np.uint8((1 << bits) - 1)
-    joined = np.empty((*packed.shape, parts), np.uint8)
-    for k in range(parts):
-        joined[..., k] = (packed >> np.uint8(bits * k)) & mask
-    codes = np.ascontiguousarray(joined.reshape(*packed.shape[:-1], -1)[..., :axis_length])
+    codes = np.ascontiguousarray(unpacked(packed, bits)[..., :axis_length])
     if dtype.kind == "int":
         codes ^= np.uint8(1 << (bits - 1))  # less half the range, in so many bits
     return codes.view(dtype.numpy)
@@ -65,11 +62,11 @@ def _matmul(g: DomainWriter, call: DomainCall) -> DomainValue:
     order = _order(g, call, k, block)
 
     def made(packed: np.ndarray) -> np.ndarray:
-        found = codes_of(packed.reshape(n, -1), bits, k, signed)
+        found = codes_of(packed.reshape(len(packed), -1), bits, k, signed)
         return found if order is None else np.ascontiguousarray(found[:, order])
 
     what = (signed.name, n, k, None if order is None else order.tobytes())
-    w = derived(g, weights, TensorType(signed, (n, k)), what, made)
+    w = derived(g, weights, TensorType(signed, (n, k)), what, made, per_row=1)
     x = x if order is None else g.Gather(x, order, axis=-1)
     is_packed = order is None and (zeros is None or not is_exact) and block in _ROUNDED_BLOCKS[bits]
     s, z = _matrix(g, scales, n, blocks), None if is_exact else _zero_points(g, call, bits, n, blocks)

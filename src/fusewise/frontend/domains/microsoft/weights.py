@@ -30,9 +30,16 @@ def derived(
     kind: TensorType,
     what: tuple[object, ...],
     make: Callable[[np.ndarray], np.ndarray],
+    per_row: int = 0,
 ) -> DomainValue:
-    """A constant of that type, made of another when it is read."""
-    return g.constant(LazyConstant(kind, lambda: make(source.read_once()), (id(source), *what), again=True))
+    """A constant of that type, made of another when it is read. With `per_row` so many rows of the other make one of it, each by
+    themselves."""
+
+    def made(first: int, last: int) -> np.ndarray:
+        return make(source.rows(first * per_row, last * per_row))
+
+    recipe, rows = (id(source), *what), made if per_row else None
+    return g.constant(LazyConstant(kind, lambda: make(source.read_once()), recipe, again=True, make_rows=rows))
 
 
 def known_dims(call: DomainCall, name: str) -> tuple[int, ...]:
