@@ -1,11 +1,11 @@
 """`torch.compile` with this program behind it beside Inductor with freezing, on ten architectures of `transformers` and `timm`.
 
-    python -m benchmarks.torch_compile [NAME ...] [--threads 2] [--runs 15] [--json FILE] [--warm FOLDER]
+    python -m benchmarks.torch_compile [NAME ...] [--threads 2] [--runs 15] [--json FILE]
 
-For each: the first call of either, with empty caches, in a process of its own, from `torch.compile` to the answer; then, in one
-process, runs of either in turn, each after a pause in which idle workers go to sleep and a run that is not timed. Answers are
-compared with those of eager PyTorch, by the largest difference over the largest answer. `--warm` times runs alone, with the
-caches that an earlier call with the same folder left.
+For each, in a process of its own with empty caches: the first call of ours, which also pays for what both import, and of
+Inductor's, from `torch.compile` to the answer; then runs of both and of eager PyTorch in turn, each after a pause in which idle
+workers go to sleep and a run that is not timed. Answers are compared with eager PyTorch's, by the largest difference over the
+largest answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.torch_models import MODELS, built
 from benchmarks.zoo import machine
 
-BACKENDS = ("inductor", "fusewise")
+BACKENDS = ("fusewise", "inductor")
 PAUSE_SECONDS = 0.03
 """Longer than idle workers of either spin."""
 
@@ -57,63 +57,51 @@ def difference(found: Any, expected: Any) -> float:
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
-def first_call(name: str, backend: str, threads: int) -> dict[str, Any]:
-    """Seconds until the first answer, in this process, and how far it is from eager PyTorch's."""
+def measured_here(name: str, threads: int, runs: int) -> dict[str, Any]:
+    """All figures of one architecture, in this process: seconds of first calls, milliseconds of runs, the largest differences."""
     import torch
 
     torch.set_num_threads(threads)
     module, inputs = built(name)
-    with torch.no_grad(), torch._inductor.config.patch(freezing=backend == "inductor"):
-        begin = time.perf_counter()
-        answer = compiled(module, backend)(**inputs)
-        seconds = time.perf_counter() - begin
-        return {"first_s": seconds, "difference": difference(answer, module(**inputs))}
-
-
-def in_turn(name: str, threads: int, runs: int) -> dict[str, Any]:
-    """Milliseconds of runs of both and of eager PyTorch, taken in turn in this process."""
-    import torch
-
-    torch.set_num_threads(threads)
-    module, inputs = built(name)
-    times: dict[str, list[float]] = {}
+    ways: dict[str, Callable[..., Any]] = {"eager": module}
+    found: dict[str, Any] = {"model": name, "first_s": {}, "difference": {}, "ms": {}}
     with torch.no_grad():
-        ways: dict[str, Callable[..., Any]] = {"eager": module}
+        expected = module(**inputs)
         for backend in BACKENDS:
+            torch._dynamo.reset()
             with torch._inductor.config.patch(freezing=backend == "inductor"):
-                torch._dynamo.reset()
+                begin = time.perf_counter()
                 ways[backend] = compiled(module, backend)
-                ways[backend](**inputs)
+                answer = ways[backend](**inputs)
+                found["first_s"][backend] = time.perf_counter() - begin
+            found["difference"][backend] = difference(answer, expected)
         for _ in range(runs):
             for way, call in ways.items():
                 time.sleep(PAUSE_SECONDS)
                 call(**inputs)
                 begin = time.perf_counter()
                 call(**inputs)
-                times.setdefault(way, []).append((time.perf_counter() - begin) * 1e3)
-    return times
+                found["ms"].setdefault(way, []).append((time.perf_counter() - begin) * 1e3)
+    return found
 
 
-def asked(step: str, *arguments: str, folder: Path) -> Any:
-    """What one step says in a process of its own, whose caches lie in the folder."""
-    caches = {"FUSEWISE_CACHE_DIR": str(folder / "fusewise"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-    command = [sys.executable, "-m", "benchmarks.torch_compile", "--step", step, *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **caches})
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def measured(name: str, threads: int, runs: int, warm: Path | None) -> dict[str, Any]:
-    """All figures of one architecture."""
-    with tempfile.TemporaryDirectory(prefix="fusewise-torch-") as made:
-        folder = Path(made) if warm is None else warm
-        is_new = warm is None or not (warm / f"{name}.json").exists()
-        if is_new:
-            first = {one: asked("first", name, one, str(threads), folder=folder) for one in BACKENDS}
-            if warm is not None:
-                (warm / f"{name}.json").write_text(json.dumps(first))
-        else:
-            first = json.loads((folder / f"{name}.json").read_text())
-        return {"model": name, "first": first, "ms": asked("runs", name, str(threads), str(runs), folder=folder)}
+def measured(name: str, threads: int, runs: int) -> dict[str, Any]:
+    """The same in a process of its own, with empty caches."""
+    with tempfile.TemporaryDirectory(prefix="fusewise-torch-") as folder:
+        caches = {"FUSEWISE_CACHE_DIR": f"{folder}/fusewise", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.torch_compile",
+            name,
+            "--threads",
+            str(threads),
+            "--runs",
+            str(runs),
+        ]
+        environment = {**os.environ, **caches}
+        done = subprocess.run([*command, "--here"], stdout=subprocess.PIPE, text=True, check=True, env=environment)
+        return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def ratio(found: dict[str, Any]) -> float:
@@ -127,14 +115,13 @@ def row(found: dict[str, Any]) -> str:
     def spread(times: Sequence[float]) -> str:
         return f"{median(times):.2f} ({min(times):.2f} to {max(times):.2f})"
 
-    first = found["first"]
     cells = [
         found["model"],
-        *(spread(found["ms"][way]) for way in ("fusewise", "inductor", "eager")),
+        *(spread(found["ms"][way]) for way in (*BACKENDS, "eager")),
         f"{ratio(found):.2f}",
         f"{min(found['ms']['inductor']) / min(found['ms']['fusewise']):.2f}",
-        *(f"{first[one]['first_s']:.1f}" for one in reversed(BACKENDS)),
-        f"{first['fusewise']['difference']:.1e}",
+        *(f"{found['first_s'][backend]:.1f}" for backend in BACKENDS),
+        f"{found['difference']['fusewise']:.1e}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -151,23 +138,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--json", type=Path, help="where to keep the results")
-    parser.add_argument("--warm", type=Path, help="where caches and first calls are kept")
-    parser.add_argument("--step", choices=("first", "runs"), help=argparse.SUPPRESS)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.step == "first":
-        name, backend, threads = given.names
-        print(json.dumps(first_call(name, backend, int(threads))))
-        return
-    if given.step == "runs":
-        name, threads, runs = given.names
-        print(json.dumps(in_turn(name, int(threads), int(runs))))
+    if given.here:
+        print(json.dumps(measured_here(given.names[0], given.threads, given.runs)))
         return
     packages = ("torch", "timm", "transformers", "onnxscript")
     print(", ".join(f"{name} {version(name)}" for name in packages), f"{given.threads} threads", sep=", ")
     results = []
     print(HEAD, flush=True)
     for name in given.names or MODELS:
-        results.append(measured(name, given.threads, given.runs, given.warm))
+        results.append(measured(name, given.threads, given.runs))
         print(row(results[-1]), flush=True)
         if given.json:
             given.json.write_text(json.dumps({"machine": machine(given.threads), "results": results}, indent=2) + "\n")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from benchmarks.torch_models import import_timm
 from examples import generate
 from onnx import TensorProto, helper, numpy_helper
 from tests.runtime.test_growing import decoder
@@ -61,3 +63,18 @@ def test_a_step_takes_the_inputs_that_there_are() -> None:
     model = fusewise.compile(of_tokens(), cache=False, threads=1)
     found = generate.inputs_of(model, np.array([[1, 2]]), 3)
     assert {name: array.shape for name, array in found.items()} == {"input_ids": (1, 2), "attention_mask": (1, 5)}
+
+
+@pytest.mark.slow
+def test_a_model_of_timm_is_compiled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    import_timm()
+    from examples import compile_timm
+
+    monkeypatch.setattr("sys.argv", ["compile_timm", "test_resnet", "--size", "64"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # nothing is left to PyTorch
+        compile_timm.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["difference", "first call", "run"]
+    assert float(lines[0].split()[1]) <= 1e-5
