@@ -80,7 +80,11 @@ class _Nodes:
                 self.do("Identity", self.heads(made), to_=f"present_{name}_cross_{k}")
 
     def graph(self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[str]) -> onnx.GraphProto:
-        shapes = {"logits": ["b", "n", VOCABULARY], "encoder_hidden_states": ["b", "s", WIDTH]}
+        shapes: dict[str, list[int | str]] = {
+            "logits": ["b", "n", VOCABULARY],
+            "encoder_hidden_states": ["b", "s", WIDTH],
+        }
+        shapes |= {out: ["b", HEADS, "s", SIZE] for out in outputs if "_cross_" in out}
         ends = [value(out, FLOAT, shapes.get(out, ["b", HEADS, "t", SIZE])) for out in outputs]
         stored = [numpy_helper.from_array(array, key) for key, array in self.stored.items()]
         return helper.make_graph(self.nodes, name, inputs, ends, stored)

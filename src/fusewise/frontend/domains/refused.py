@@ -11,7 +11,6 @@ _OTHER_MACHINES = "it stands for code of other processors, which no file carries
 _OTHERS_ALONE = "its maker writes it for graphics processors alone"
 _PACKED = "its maker runs it on graphics processors alone, over sequences without padding"
 _LAYOUT = "its operands are in a layout of graphics processors, which the file does not describe"
-_WHOLE_DECODER = "it runs a decoder as a host would; take the decoder out of it and call it step by step"
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
@@ -53,7 +52,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "Tokenizer": "it takes text apart; do so before the model",
         "VarlenCausalConvWithState": _PACKED,
         "VarlenNGramHashMapping": "it prepares token ids; do so before the model",
-        "WhisperBeamSearch": _WHOLE_DECODER,
         "WordConvEmbedding": "no tool has written it since 2019",
     }
 )

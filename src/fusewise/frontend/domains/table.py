@@ -29,6 +29,7 @@ from fusewise.frontend.domains.microsoft.rotary import ROTARY
 from fusewise.frontend.domains.microsoft.sampling import SAMPLING
 from fusewise.frontend.domains.microsoft.sparse import SPARSE
 from fusewise.frontend.domains.microsoft.states import STATES
+from fusewise.frontend.domains.microsoft.whisper import WHISPER
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
 from fusewise.frontend.domains.row import DomainRow
 from fusewise.ops.registered import REGISTERED
@@ -59,6 +60,7 @@ ROWS: tuple[DomainRow, ...] = (
     *SAMPLING,
     *SPARSE,
     *STATES,
+    *WHISPER,
     *WINDOWS,
 )
 

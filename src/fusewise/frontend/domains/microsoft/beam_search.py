@@ -32,7 +32,7 @@ from fusewise.frontend.domains.microsoft.protos import Protos
 from fusewise.frontend.domains.row import DomainRow, graph, integer
 from fusewise.frontend.order import node_label
 
-__all__ = ["BEAM_SEARCH", "beam_searched"]
+__all__ = ["BEAM_SEARCH", "beam_searched", "encoder_of"]
 
 Processor = Callable[[Protos, str, str], str]
 """From scores [rows, vocabulary] and tokens so far [rows, length]: scores by rules of one model."""
@@ -118,7 +118,7 @@ def _gpt(g: Protos, given: Mapping[str, Any], operands: Mapping[str, str], searc
 def _encoded(g: Protos, given: Mapping[str, Any], operands: Mapping[str, str], search: Beams) -> Prompt:
     """The encoder reads the prompt; what it gives are keys and values for the decoder, or the first logits and all caches."""
     leading = ("encoder_input_ids", "encoder_attention_mask", "encoder_hidden_states")
-    encoder, decoder = _encoder_of(g, given), decoder_of_encoder(g, given["decoder"], leading)
+    encoder, decoder = encoder_of(g, given), decoder_of_encoder(g, given["decoder"], leading)
     start = token_of(g, given, "decoder_start_token_id")
     if start < 0:
         raise InvalidModel(f"{g.where}: it lacks the attribute decoder_start_token_id")
@@ -148,7 +148,8 @@ def _encoded(g: Protos, given: Mapping[str, Any], operands: Mapping[str, str], s
     return Prompt(sequences, decoder, Feeds((sequences, *caches), fixed))
 
 
-def _encoder_of(g: Protos, given: Mapping[str, Any]) -> onnx.GraphProto:
+def encoder_of(g: Protos, given: Mapping[str, Any]) -> onnx.GraphProto:
+    """The graph of the attribute encoder. Raises `InvalidModel` where it is missing."""
     if "encoder" not in given:
         raise InvalidModel(f"{g.where}: it lacks the attribute encoder")
     found: onnx.GraphProto = given["encoder"]
