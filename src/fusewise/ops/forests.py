@@ -32,7 +32,8 @@ class ForestTables:
 
     - `nodes` int32 [nodes, 4]: feature, mode and what becomes of missing values; the bits of the float32 that is compared with;
       the word where the child begins, false and true. A leaf is its own child, and has the number of its weights for a split.
-    - `roots` int32 [trees, 2]: the word where the root begins, and how many levels are below it
+    - `roots` int32 [trees, 2]: the word where the root begins, and how many levels are below it; trees of one depth stand together,
+      and so do the nodes and leaves of each tree
     - `weights` float32 [leaves, targets]; `base` float32 [targets], added to what has been divided by `divisor`
     - `modes`: the names of comparisons, of which each holds for no missing value; `tracks`: has any node the missing bit?
     """
@@ -118,10 +119,27 @@ def _packed(forest: Forest, weights: np.ndarray, base: np.ndarray | None, mean: 
     first = features.astype(np.uint32) | forest.mode.astype(np.uint32) << MODE_BIT
     if forest.missing is not None:
         first |= forest.missing.astype(np.uint32) << MISSING_BIT
+    starts = forest.roots[np.argsort(below[forest.roots], kind="stable")]
+    order = _by_trees(children, leaf, starts)
+    place, leaf = np.empty(count, np.int64), leaf[order]
+    place[order] = own
     nodes = np.empty((count, NODE_WORDS), np.int32)
-    nodes[:, 0] = np.where(leaf, 0, first).astype(np.uint32).view(np.int32)
-    nodes[:, 1] = np.where(leaf, np.cumsum(leaf) - 1, forest.splits.astype(np.float32).view(np.int32))
-    nodes[:, 2:] = children * NODE_WORDS
-    roots = np.stack((forest.roots * NODE_WORDS, below[forest.roots]), axis=1).astype(np.int32)
+    nodes[:, 0] = np.where(leaf, 0, first[order]).astype(np.uint32).view(np.int32)
+    nodes[:, 1] = np.where(leaf, np.cumsum(leaf) - 1, forest.splits.astype(np.float32).view(np.int32)[order])
+    nodes[:, 2:] = place[children[order]] * NODE_WORDS
+    roots = np.stack((place[starts] * NODE_WORDS, below[starts]), axis=1).astype(np.int32)
     tracks = bool((nodes[:, 0] < 0).any())
-    return ForestTables(nodes, roots, weights[leaf], base, len(roots) if mean else 1, forest.modes, tracks)
+    return ForestTables(nodes, roots, weights[order][leaf], base, len(roots) if mean else 1, forest.modes, tracks)
+
+
+def _by_trees(children: np.ndarray, leaf: np.ndarray, roots: np.ndarray) -> np.ndarray:
+    """The nodes of the first tree, as they stood, of the second, and so on; behind them those that no tree has."""
+    owner = np.full(len(leaf), len(roots))
+    state, tree = roots, np.arange(len(roots))
+    while state.size:
+        state, first = np.unique(state, return_index=True)
+        tree = tree[first]
+        owner[state] = np.minimum(owner[state], tree)
+        inner = ~leaf[state]
+        state, tree = children[state[inner]].reshape(-1), np.repeat(tree[inner], 2)
+    return np.argsort(owner, kind="stable")
