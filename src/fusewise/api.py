@@ -453,10 +453,10 @@ def profile(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Where the compiled model's time goes, group by group, and its fastest run as trace events; see `benchmarking.roofline`."""
     from fusewise.benchmarking import roofline
-    from fusewise.benchmarking.limits import machine_limits
+    from fusewise.benchmarking.limits import ceilings
 
-    compiled = compile(model, options, **settings)
-    feeds, limits = compiled.random_inputs(seed), machine_limits(compiled.executable.workers)
+    compiled, folder = compile(model, options, **settings), cache_folder(options_from(options, settings).cache)
+    feeds, limits = compiled.random_inputs(seed), partial(ceilings, compiled.executable.workers, folder)
     if compiled.summary["symbols"]:  # looked at for the sizes to plan for
         shapes = {name: array.shape for name, array in feeds.items()}
         compiled = compile(model, options, **settings | {"shapes": shapes, "symbols": {}})

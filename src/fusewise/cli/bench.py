@@ -246,6 +246,11 @@ def _named(nodes: list[str]) -> str:
     return ", ".join(nodes[:_MOST_NAMES]) + (" ..." if len(nodes) > _MOST_NAMES else "")
 
 
+def _level(level: dict[str, Any]) -> str:
+    """`L2 118`."""
+    return f"{level['name']} {level['gbs']:.3g}"
+
+
 def _show_roofline(found: dict[str, Any]) -> None:
     """The groups that take longest, equal ones together, each with its share of what the machine can do."""
     from fusewise.benchmarking.roofline import alike
@@ -260,7 +265,7 @@ def _show_roofline(found: dict[str, Any]) -> None:
             f"{row['share']:.1%}",
             f"{row['gflops']:.1f}",
             f"{row['gbs']:.1f}",
-            f"{row['peak']:.0%} {row['bound']}",
+            f"{row['peak']:.0%} {row['level'] if row['bound'] == 'memory' else row['bound']}",
             ", ".join(kernel.split()[0] for kernel in row["kernels"])[:30],
             _named(row["nodes"]),
         )
@@ -268,9 +273,11 @@ def _show_roofline(found: dict[str, Any]) -> None:
     ]
     title = (
         f"{found['ms']:.2f} ms, {found['gflops']:.0f} GFLOP/s; this machine with {machine['threads']} threads: "
-        f"{machine['gflops']:.0f} GFLOP/s, copies {machine['copy_gbs']:.1f} GB/s"
+        f"{machine['gflops']:.0f} GFLOP/s; {', '.join(_level(level) for level in machine['levels'])} GB/s"
     )
     headings = ("group", "count", "ms", "share", "GFLOP/s", "GB/s", "of peak", "kernel", "nodes")
     table(headings, rows, title, words=(0, 6, 7, 8))
     if len(groups) > _MOST_ROWS:
         typer.echo(f"{len(groups) - _MOST_ROWS} more kinds of groups; --json has every group")
+    if machine["disturbed"]:
+        typer.echo(machine["disturbed"], err=True)

@@ -101,6 +101,7 @@ class Kernel(Generic[T, S]):
     - `pieces(understood, target, schedule)`: in how many pieces a worker's run is dealt out, 1 where all of it is given at once.
     - `writes_once(understood, schedule)`: is every element of the results written once, after all that its store reads?
     - `sharing(understood, schedule)`: how rows of output are dealt out, if they are and there is one plane of them.
+    - `saves(understood, schedule)`: how many multiplications of the definition one of its own stands for, at most.
     - `effort`: how long LLVM takes for it, in rough proportion; what takes long is compiled first.
     - `level(schedule)`: which of LLVM's passes its code needs: `full`, `tidy` where it is written out register by register and
       nothing is left in its loops that does not change there, `bare` where moreover next to nothing in them is computed twice.
@@ -117,6 +118,7 @@ class Kernel(Generic[T, S]):
     sharing: Callable[[T, S], Sharing | None] = lambda understood, schedule: None
     pieces: Callable[[T, Target, S], int] = lambda understood, target, schedule: 1
     writes_once: Callable[[T, S], bool] = lambda understood, schedule: False
+    saves: Callable[[T, S], float] = lambda understood, schedule: 1.0
     effort: int = 1
     level: Callable[[S], str] = lambda schedule: "full"
     every: Callable[[T, Task, Target], Iterable[S]] = lambda understood, task, target: ()
@@ -148,8 +150,9 @@ class Implementation:
 
     @property
     def told(self) -> str:
-        """Kernel and schedule, for people: what is not as usual."""
-        return " ".join((self.kernel.name, *_told(self.schedule)))
+        """Kernel and schedule, for people: what is not as usual, and how many multiplications one stands for if not one."""
+        saves = self.kernel.saves(at_hint(self.understood), self.schedule)
+        return " ".join((self.kernel.name, *_told(self.schedule), *([] if saves == 1 else [f"saves={saves:.4g}"])))
 
     @property
     def level(self) -> str:

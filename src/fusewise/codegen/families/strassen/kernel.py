@@ -214,6 +214,7 @@ STRASSEN = Kernel(
     fetching=StrassenSchedule.with_prefetch,
     pieces=_pieces,
     writes_once=lambda u, schedule: u.halves.is_written_once(schedule.tile),
+    saves=lambda u, schedule: 8 / 7,
     effort=2,
     level=lambda schedule: "bare",
 )

@@ -456,6 +456,16 @@ def _pieces(planes: Planes, target: Target, schedule: WinogradSchedule) -> int:
     return pieces_of(units, direct_cycles(planes, target) / MOST_GAINED, target)
 
 
+def _saves(planes: Planes, schedule: WinogradSchedule) -> float:
+    """Taps that a tile of outputs has, by the places where its inputs and filters are multiplied, along each axis with taps."""
+    outputs, found = schedule.outputs, 1.0
+    for axis in (planes.rows, planes.columns):
+        if axis.kernel > 1:
+            phases = (-(-(axis.kernel - phase) // axis.stride) for phase in range(axis.stride))
+            found *= axis.kernel * outputs / sum(outputs + taps - 1 for taps in phases)
+    return found
+
+
 def _level(schedule: WinogradSchedule) -> str:
     return "bare" if schedule.filters == "registers" else "tidy"  # with filters in memory 1 to 5 % slower
 
@@ -469,6 +479,7 @@ WINOGRAD = Kernel(
     declines=_declines,
     pieces=_pieces,
     writes_once=lambda planes, schedule: plan_of(planes, schedule).is_written_once,
+    saves=_saves,
     effort=4,
     level=_level,
 )
