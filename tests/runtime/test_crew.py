@@ -60,6 +60,12 @@ def test_a_short_run_is_made_by_one_where_meeting_takes_longer(meeting: float, s
     assert found[size] > 0.95 * found.total()
 
 
+def test_where_meeting_takes_equally_long_each_time_what_one_worker_took_is_remembered() -> None:
+    """Twelve calls, between which the other worker is put aside each time: no run is slow beside others."""
+    found, _ = spent(Crew(2, 12), 1, lambda size, rng: 0.02 if size == 1 else 0.134 * (1 + 0.05 * rng.random()))
+    assert found[1] > 0.95 * found.total()
+
+
 def test_what_takes_no_longer_than_calling_workers_is_one_s_though_its_first_runs_were_slow() -> None:
     crew = Crew(2)
     times = iter([200_000, 8_000, 8_000])

@@ -63,7 +63,7 @@ class Crew:
         self.is_short = True if self._all == 1 else None
         self._is_cold = True
         self._untried: list[int] = []
-        self._least_ns = 0
+        self._least_ns = self._alone_ns = 0
         self._runs.clear()
         self._limit_ns = 0.0
         self._hold_ns, self._patience_ns = _HOLD_NS, _PATIENCE_NS
@@ -98,6 +98,7 @@ class Crew:
         if taken_ns < self._short_ns:
             self.is_short = True
         elif len(self._runs) == _TRIES:
+            self._alone_ns = min(self._runs)
             self._go(self._with_all, self._all)
 
     def _with_all(self, taken_ns: int, now_ns: int) -> None:
@@ -108,7 +109,8 @@ class Crew:
             return
         slow_ns = max(_LEAST_NS, _SLOW * self._least_ns)
         is_slow = taken_ns > slow_ns and 2 * sum(one > slow_ns for one in self._runs) > _RUNS
-        if is_slow or max(self._runs) < _LEAST_NS:
+        alone_was_sooner = 0 < self._alone_ns < _GAIN * _middle(self._runs)
+        if is_slow or alone_was_sooner or max(self._runs) < _LEAST_NS:
             again = now_ns - self._returned_ns < 2 * _LONGEST_HOLD_NS
             self._hold_ns = min(2 * self._hold_ns, _LONGEST_HOLD_NS) if again else _HOLD_NS
             self._limit_ns = _GAIN * _middle(self._runs)
