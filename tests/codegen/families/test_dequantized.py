@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,23 @@ def test_every_way_reads_weights_packed_alike(run_kernel: Any, target: Target) -
     }
     assert len(recipes) == 1
     check(run_kernel, DEQUANTIZED, target, of, schedule=every[-1])
+
+
+@pytest.mark.parametrize(
+    "dtype, rows, depth, how",
+    [
+        ("int8", 127, 1024, IN_REGISTERS),
+        ("int8", 128, 1024, IN_PANELS),
+        ("int8", 512, 2048, IN_REGISTERS),
+        ("int4", 512, 1024, IN_REGISTERS),
+        ("int4", 1025, 1024, IN_PANELS),
+    ],
+)
+def test_panels_are_made_where_they_pay(dtype: str, rows: int, depth: int, how: str) -> None:
+    machine = replace(TARGETS[0], multiply_bits=512)
+    assert machine.multiplies_once
+    task = Product(rows=rows, depth=depth, columns=128, dtype=dtype, zeros=False).task()
+    assert way(DEQUANTIZED, task, machine).schedule.right == how
 
 
 def test_weights_take_no_more_memory_than_they_are_stored_in(target: Target) -> None:

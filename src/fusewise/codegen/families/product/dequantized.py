@@ -40,6 +40,10 @@ MOST_ROWS, MOST_ROWS_ONCE = 40, 1024
 """Rows that weights are dequantised anew for, tile by tile; for more, panels are made. More where a core begins one multiply-add of
 the widest vectors in a cycle, and has the rest done meanwhile: of 64 to 512 rows panels take up to a quarter longer (Zen 4)."""
 
+MOST_ROWS_BYTES = 127
+"""The same there of weights of eight bits, which take three instructions to become numbers, where panels fit as wide as they are
+packed: these take as long of 128 rows, and 1 to 8 % less of 197 and 512 (Zen 4, depth 768 and 1024)."""
+
 MOST_TILE_ROWS, WIDE_ROWS = 10, 2
 """Rows of a tile whose weights are dequantised in registers, at most; up to how many it is as wide as a panel (Zen 4)."""
 
@@ -56,7 +60,7 @@ def _schedules(q: QuantizedProduct, task: Task, target: Target, most: int | None
     """By rows in registers for a few, else by panels; with `most` None all that there are."""
     product = q.product
     ways: list[tuple[Tile, str]] = []
-    few = MOST_ROWS_ONCE if target.multiplies_once else MOST_ROWS
+    few = _few(q, target)
     if product.height <= few or most is None:
         rows = range(1, max(1, min(MOST_TILE_ROWS, product.height)) + 1)
         fewest = min(rows, key=lambda n: -(-product.height // n) * (n + 1))
@@ -67,6 +71,19 @@ def _schedules(q: QuantizedProduct, task: Task, target: Target, most: int | None
         ways += [(tile, IN_REGISTERS) for tile in few_rows(q, target, 1)]
     for tile, how in ways[:most]:
         yield MatrixSchedule(planned(q, task, target, tile), how)
+
+
+def _few(q: QuantizedProduct, target: Target) -> int:
+    """Rows that weights are dequantised anew for, at most."""
+    if not target.multiplies_once:
+        return MOST_ROWS
+    widest = q.product.depth * q.group * q.lanes * q.product.instruction.sum.itemsize
+    return MOST_ROWS_BYTES if q.bits == 8 and widest <= _near(target) else MOST_ROWS_ONCE
+
+
+def _near(target: Target) -> int:
+    """Bytes of a panel that stays close to a core."""
+    return target.l2_bytes // 4
 
 
 def few_rows(q: QuantizedProduct, target: Target, rows: int) -> list[Tile]:
@@ -80,7 +97,7 @@ def few_rows(q: QuantizedProduct, target: Target, rows: int) -> list[Tile]:
 def _many(q: QuantizedProduct, target: Target) -> list[Tile]:
     """Tiles of panels that are made; narrow ones where the depth is long."""
     every = [tile for tile in tiles_for(q.product, target, (q.lanes,)) if q.group % tile.vectors == 0]
-    near = [tile for tile in every if _panel_bytes(q, tile) <= target.l2_bytes // 4]
+    near = [tile for tile in every if _panel_bytes(q, tile) <= _near(target)]
     return near or [tile for tile in every if tile.vectors == 1]
 
 
