@@ -48,23 +48,25 @@ DECODERS: Mapping[str, Decoder] = {
 """Decoders by name."""
 
 
-def export(name: str, folder: Path, layers: int | None = None) -> Path:
-    """The file of a decoder in `folder`, written unless it is there; with so many `layers`, or its own number."""
+def export(name: str, folder: Path, layers: int | None = None, precision: str = "float32") -> Path:
+    """The file of a decoder in `folder`, written unless it is there; with so many `layers`, or its own number. Weights, past and
+    logits are of the type `precision`."""
     import torch
 
     row = DECODERS[name]
     count = row.layers if layers is None else layers
-    path = folder / f"{name}-{count}.onnx"
+    path = folder / (f"{name}-{count}.onnx" if precision == "float32" else f"{name}-{count}-{precision}.onnx")
     if path.exists():
         return path
     torch.manual_seed(0)
     past = [(f"past_key_values.{n}.{part}", f"present.{n}.{part}") for n in range(count) for part in ("key", "value")]
-    module = _module(row, count)
+    dtype = getattr(torch, precision)
+    module = _module(row, count).to(dtype)
     shape = (2, row.heads, 5, row.head_size)
     example = (
         torch.randint(0, row.sizes["vocab_size"], (2, 3)),
         torch.ones(2, 8, dtype=torch.int64),
-        *(torch.randn(shape) for _ in past),
+        *(torch.randn(shape, dtype=dtype) for _ in past),
     )
     free = (
         {0: "batch", 1: "sequence"},

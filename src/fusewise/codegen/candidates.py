@@ -30,12 +30,13 @@ from fusewise.codegen.families.product.matrix_unit import TILE_PRODUCTS
 from fusewise.codegen.families.product.outer import OUTER_BYTES, OUTER_FLOATS
 from fusewise.codegen.families.product.pairs import PAIRS
 from fusewise.codegen.families.product.quantized_rows import QUANTIZED_ROWS
+from fusewise.codegen.families.product.short_weights import SHORT_PRODUCTS
 from fusewise.codegen.families.recurrent.kernel import RECURRENT
 from fusewise.codegen.families.sampled.kernel import SAMPLED
 from fusewise.codegen.families.sampled.roi_pool import ROI_POOL
 from fusewise.codegen.families.scan import SCAN
 from fusewise.codegen.families.scatter import SCATTER
-from fusewise.codegen.families.strassen.kernel import STRASSEN, STRASSEN_CONV
+from fusewise.codegen.families.strassen.kernel import SHORT_STRASSEN, STRASSEN, STRASSEN_CONV
 from fusewise.codegen.families.top_k import TOP_K
 from fusewise.codegen.families.winograd.kernel import WINOGRAD
 from fusewise.codegen.kernel import Kernel
@@ -57,10 +58,10 @@ CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, BYTE_TILE_CONV, QUAD_CO
 
 PRODUCTS: tuple[Kernel[Any, Any], ...] = (
     *(*TILE_PRODUCTS, OUTER_FLOATS, PAIRS, STRASSEN, PRODUCT),
-    *(DEQUANTIZED, QUANTIZED_ROWS),
+    *(*SHORT_STRASSEN, *SHORT_PRODUCTS, DEQUANTIZED, QUANTIZED_ROWS),
 )
-"""None accepts other types than floats, or operands computed otherwise than from quantised weights: those tasks run from the
-operator's definition."""
+"""None accepts other types than floats, or operands computed otherwise than from weights that are quantised or shorter: those tasks
+run from the operator's definition."""
 
 MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_TILES, OUTER_BYTES, BYTE_PRODUCT, INTEGER_PRODUCT)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, DPBF16, VPDPBUSD
+from fusewise.codegen.instructions.table import AMX_BF16, AMX_FP16, AMX_PARTS, DPBF16, VPDPBUSD
+from fusewise.codegen.llvm.registers import has_half_conversion
 from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import Target
 from fusewise.errors import UsageError
@@ -21,6 +22,7 @@ from fusewise.passes.narrow_attention import attention_of
 from fusewise.passes.pipeline import CLEAN, DEFINED, PRECISIONS, Pass, run
 from fusewise.passes.pool_by_rows import pooled_by_rows
 from fusewise.passes.quantized_to_integer import quantized_to_integer, to_integer_unless
+from fusewise.passes.short_weights import short_weights
 from fusewise.trace import Trace
 from fusewise.words import no_such
 
@@ -62,8 +64,16 @@ def for_native(
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
     chosen = DEFINED if exact else (*DEFINED, *PRECISIONS[precision], pool_by_rows)
     graph = run(graph, chosen, trace)
+    if target is not None and takes_short_weights(target):
+        graph = run(graph, (short_weights,), trace)
     multiplied = [row.left for row in (AMX_BF16, AMX_FP16, DPBF16) if target is not None and row.is_native(target)]
     return graph if exact or not multiplied else run(graph, (attention_of(multiplied, AMX_BF16.rows),), trace)
+
+
+def takes_short_weights(target: Target) -> bool:
+    """Do products of float32 lose nothing by weights of 16 bits here? A matrix unit takes float32 in parts, not yet made of these;
+    where no instruction widens float16, doing so takes longer than it saves."""
+    return has_half_conversion(target) and not AMX_PARTS.is_native(target)
 
 
 def passes_for(target: Target | None, passes: bool | Sequence[Pass] = True) -> tuple[Pass, ...]:

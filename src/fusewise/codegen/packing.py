@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fusewise.codegen.view import OperandView
-from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.program import Packing, Panels
 
 __all__ = ["Axes", "MatrixAxes", "column_starts", "packed", "panels", "panels_of", "viewed"]
@@ -76,11 +76,12 @@ def panels_of(
     `factors` scale the steps of the depth, as in `Panels`; panels are a `multiple` of so many.
     """
     outer, depth, (extent, stride) = axes
-    if view.operand.dtype != FLOAT32 or extent < lanes or 0 in view.shape:
+    dtype = view.operand.dtype
+    is_known = dtype == FLOAT32 or (dtype in (FLOAT16, BFLOAT16) and factors == (1.0,))
+    if not is_known or extent < lanes or 0 in view.shape:
         return None
-    return Panels(
-        view.offset, outer, depth, stride, column_starts(extent, lanes, vectors, multiple), lanes, vectors, factors
-    )
+    starts = column_starts(extent, lanes, vectors, multiple)
+    return Panels(view.offset, outer, depth, stride, starts, lanes, vectors, factors, dtype.itemsize)
 
 
 def packed(

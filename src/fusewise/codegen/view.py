@@ -6,12 +6,13 @@ dimensions, so that layouts, transposes and slices that lowering folded into the
 
 from __future__ import annotations
 
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
-__all__ = ["OperandView", "strides_along", "view_of"]
+__all__ = ["OperandView", "short_view_of", "strides_along", "view_of"]
 
 
 @record(frozen=True)
@@ -48,8 +49,22 @@ def strides_along(operand: Operand, indices: tuple[Expr, ...]) -> tuple[dict[str
 
 def view_of(task: Task, position: int) -> OperandView | RefusalReason:
     """Operand `position` of the anchor when it is read directly, or why it is not."""
-    anchor = task.anchored
-    kind, element = anchor.inputs[position], anchor.prologue[position]
+    return _view(task, position, task.anchored.prologue[position])
+
+
+def short_view_of(task: Task, position: int) -> OperandView | RefusalReason:
+    """The same of an operand of 16 bits that is widened to float32 on the way in, and of nothing else."""
+    element = task.anchored.prologue[position]
+    if element is None or element.op != "cast" or element.dtype != FLOAT32:
+        return RefusalReason("operand is not widened on the way in", str(position))
+    found = _view(task, position, element.args[0])
+    if isinstance(found, OperandView) and found.operand.dtype not in (FLOAT16, BFLOAT16):
+        return RefusalReason("operand is not of 16 bits", found.operand.dtype.name)
+    return found
+
+
+def _view(task: Task, position: int, element: Expr | None) -> OperandView | RefusalReason:
+    kind = task.anchored.inputs[position]
     if not isinstance(kind, TensorType) or element is None:
         return RefusalReason("operand is absent", str(position))
     if element.op != "load":

@@ -21,7 +21,7 @@ from fusewise.fusion.legal import FusionLimits, constraint, host_constraint
 from fusewise.fusion.verdicts import Reason, Verdict, combine
 from fusewise.ir.walk import predecessors, successors
 from fusewise.ops.spec import Mapping
-from fusewise.passes.packed_weights import dequantised_rows, dequantised_weights
+from fusewise.passes.packed_weights import dequantised_rows, dequantised_weights, widened_caches
 from fusewise.records import record
 from fusewise.trace import Trace
 
@@ -261,11 +261,11 @@ def grow(blocks: FusionBlocks) -> None:
 
 
 def _join_weights(blocks: FusionBlocks) -> None:
-    """Merge every product with what dequantises its operands for nobody else."""
+    """Merge every product with what dequantises its operands for nobody else, attention with what widens its keys and values."""
     graph = blocks.ecg.graph
     weights = Judgement(Reason.WEIGHTS, Mapping.MANY_TO_MANY, Verdict.FUSE)
     for n, node in enumerate(graph.nodes):
-        for before in (dequantised_weights(graph, node), dequantised_rows(graph, node)):
+        for before in (dequantised_weights(graph, node), dequantised_rows(graph, node), widened_caches(graph, node)):
             if not all(graph.is_inner(one.outputs[0]) for one in before):
                 break
             for one in reversed(before):

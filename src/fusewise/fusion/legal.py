@@ -23,7 +23,7 @@ from fusewise.fusion.verdicts import Reason
 from fusewise.ir.size import Size, evaluate, symbols_of
 from fusewise.ir.types import TensorType
 from fusewise.ops.spec import Mapping
-from fusewise.passes.packed_weights import dequantised_rows, dequantised_weights
+from fusewise.passes.packed_weights import dequantised_rows, dequantised_weights, widened_caches
 from fusewise.records import record
 
 __all__ = ["LIMITS", "FusionLimits", "constraint", "depth", "host_constraint"]
@@ -243,9 +243,13 @@ def _is_slice_for_user(shape: _Shape, value: str, aligned: Container[str]) -> bo
 
 def _prologue(shape: _Shape, anchor: int, before: Iterable[int]) -> Reason | None:
     """Index changes are strides to every kernel; kernels over rows, and a pointwise convolution, compute what they read; products
-    dequantise weights."""
+    dequantise weights, attention of few queries widens keys and values."""
     ecg, node = shape.ecg, shape.ecg.node(anchor)
-    own = (*dequantised_weights(ecg.graph, node), *dequantised_rows(ecg.graph, node))
+    own = (
+        *dequantised_weights(ecg.graph, node),
+        *dequantised_rows(ecg.graph, node),
+        *widened_caches(ecg.graph, node),
+    )
     weights = {one.outputs[0] for one in own}
     before = [n for n in before if ecg.node(n).outputs[0] not in weights]
     if all(ecg.is_view(n) for n in before):

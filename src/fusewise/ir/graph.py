@@ -60,6 +60,11 @@ class Constant:
         return TensorType(self.dtype, tuple(self.array.shape))
 
     @property
+    def short(self) -> Constant | None:
+        """The same numbers as a float of 16 bits, which these were made of; None where they were not."""
+        return None
+
+    @property
     def digest(self) -> str:
         """A hash of dtype, shape and contents, computed once."""
         if self._digest is None:
@@ -103,10 +108,10 @@ class LazyConstant(Constant):
 
     `recipe` is equal only for constants of equal contents, while neither was read; None for one that only its contents tell.
     `again`: what was made can be made again, and may be forgotten. `make_rows(first, last)` makes some of it, for who needs no
-    more at a time.
+    more at a time. `short`: the same numbers in 16 bits, if they are made of such.
     """
 
-    __slots__ = ("_again", "_found", "_kind", "_make", "_make_rows", "_recipe")
+    __slots__ = ("_again", "_found", "_kind", "_make", "_make_rows", "_recipe", "_short")
 
     def __init__(
         self,
@@ -116,8 +121,9 @@ class LazyConstant(Constant):
         *,
         again: bool = False,
         make_rows: Callable[[int, int], np.ndarray] | None = None,
+        short: Constant | None = None,
     ) -> None:
-        self._kind, self._recipe, self._again, self._make_rows = kind, recipe, again, make_rows
+        self._kind, self._recipe, self._again, self._make_rows, self._short = kind, recipe, again, make_rows, short
         self._digest = None
         self._found: np.ndarray | None = None
         self._make: Callable[[], np.ndarray] | None = make
@@ -157,6 +163,10 @@ class LazyConstant(Constant):
     @property
     def type(self) -> TensorType:
         return self._kind
+
+    @property
+    def short(self) -> Constant | None:
+        return self._short
 
     @property
     def recipe(self) -> Hashable | None:

@@ -51,7 +51,7 @@ class Panels:
 
     Axes are (extent, stride) in elements of the constant in C order, the first element at `offset`. `starts` has the
     first column of every run of `run` columns, and `runs` of these make a panel. Steps of the depth are multiplied by `factors`,
-    over again where there are fewer of these.
+    over again where there are fewer of these; elements are float32 of 4 bytes, or what has 2 and is not multiplied.
     """
 
     offset: int
@@ -62,6 +62,7 @@ class Panels:
     run: int
     runs: int
     factors: tuple[float, ...] = (1.0,)
+    itemsize: int = 4
 
 
 RowsOf = Callable[[int, int], np.ndarray]
@@ -81,7 +82,8 @@ class Packing:
     """A constant as a kernel wants it: `pack` turns the original array into the bytes of the buffer.
 
     `recipe` names the transformation with all its parameters; two buffers with equal source and recipe are one. `panels` says
-    the same as data when it is one of panels of float32, so that native code may do it; `parts` does it in little memory.
+    the same as data when it is one of panels of float32 or of 16 bits, so that native code may do it; `parts` does it in little
+    memory.
     """
 
     recipe: str

@@ -13,6 +13,7 @@ import numpy as np
 
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of, constant_of, integer_array
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.passes.later import joined
 from fusewise.records import record
 from fusewise.trace import Trace
 
@@ -67,7 +68,9 @@ class _Draft:
         return name
 
     def constant(self, array: np.ndarray, stem: str) -> str:
-        data = constant_of(array)
+        return self.later(constant_of(array), stem)
+
+    def later(self, data: Constant, stem: str) -> str:
         name = self.value(stem, data.type)
         self.constants[name] = data
         return name
@@ -182,10 +185,11 @@ def _dense_alike(graph: Graph, node: Node) -> Hashable | None:
 
 def _one_dense(draft: _Draft, nodes: Sequence[Node]) -> tuple[Node, ...]:
     axis = 0 if nodes[0].attribute("transB", 0) else 1
-    weights = np.concatenate([draft.array(node.inputs[1]) for node in nodes], axis=axis)
-    operands = [nodes[0].inputs[0], draft.constant(weights, f"{nodes[0].inputs[1]}_combined")]
+    weights = joined([draft.graph.constants[node.inputs[1]] for node in nodes], axis)
+    operands = [nodes[0].inputs[0], draft.later(weights, f"{nodes[0].inputs[1]}_combined")]
     if len(nodes[0].inputs) > 2 and nodes[0].inputs[2]:
-        operands.append(draft.constant(_biases(draft, nodes, weights.dtype), f"{nodes[0].label}_biases"))
+        biases = _biases(draft, nodes, weights.dtype.numpy)
+        operands.append(draft.constant(biases, f"{nodes[0].label}_biases"))
     rank = draft.graph.tensor(nodes[0].outputs[0]).rank
     return _split(draft, nodes, _joined(draft, nodes, operands, rank - 1), rank - 1)
 

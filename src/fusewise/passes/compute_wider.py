@@ -27,6 +27,9 @@ _MOVING = frozenset(
 )
 """Operators that only move elements: in float16 where an operand comes from outside, so that caches are copied as they are."""
 
+_SHAPING = frozenset("Expand Flatten Identity Reshape Squeeze Transpose Unsqueeze".split())
+"""Of these, those that every reader sees through: what reads their result in float32 finds the cast before them."""
+
 _CASTS = frozenset(("Cast", "CastLike"))
 _PRECISION = "softmax_precision"
 
@@ -104,7 +107,8 @@ class _Widening:
             return self._graph
         for value in self._graph.outputs:
             self._as_own(value)
-        return self._graph.replace(nodes=tuple(self._nodes), types=self._types, constants=self._constants).pruned()
+        found = self._graph.replace(nodes=tuple(self._nodes), types=self._types, constants=self._constants).pruned()
+        return self._graph if found.nodes == self._graph.nodes else found
 
     def _cast_of(self, node: Node) -> None:
         """A cast from, to or between both: of what is there in float32 it is the value itself, and one to float16 waits."""
@@ -154,7 +158,12 @@ class _Widening:
         return self._own(value)
 
     def _as_wide(self, value: str, reader: Node) -> str:
-        """The float32 form: there already, made of a constant when it is read, or cast where the model runs."""
+        """The float32 form: there already, made of a constant when it is read, or cast where the model runs, before what gives its
+        elements another shape."""
+        shaped: list[Node] = []
+        while value not in self._wide and (maker := self._shaper(value)) is not None:
+            shaped.append(maker)
+            value = maker.inputs[0]
         found = self._wide.get(value)
         if found is None:
             found = self._own(value)
@@ -163,7 +172,15 @@ class _Widening:
                 self._nodes.append(self._to(value, found, FLOAT32, reader))
             else:
                 self._constants[found] = rounded(constant, FLOAT32)
+        for node in reversed(shaped):
+            given, found = found, self._own(node.outputs[0])
+            self._nodes.append(replace(node, inputs=(given, *node.inputs[1:]), outputs=(found,), name=found))
         return found
+
+    def _shaper(self, value: str) -> Node | None:
+        """What gives elements of float16 another shape, and makes `value` of them for inner nodes alone."""
+        maker = None if value in self._graph.output_set else self._graph.producer_of(value)
+        return maker if maker is not None and maker.op in _SHAPING and not maker.domain else None
 
     def _as_own(self, value: str) -> None:
         """Have the value in its own form, cast when it is not there yet."""

@@ -10,7 +10,7 @@ import numpy as np
 from fusewise.errors import FusewiseError, InvalidModel
 from fusewise.frontend.bodies import bodies_of, graph_of_body
 from fusewise.frontend.shape_values import known_outputs
-from fusewise.ir.dtypes import dtype_of_onnx
+from fusewise.ir.dtypes import FLOAT32, dtype_of_onnx
 from fusewise.ir.graph import Constant, Graph, Node, SizesConstant
 from fusewise.ir.size import Size
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
@@ -20,7 +20,7 @@ from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.passes.known_branch import KNOWN_BRANCH
-from fusewise.passes.later import transposed
+from fusewise.passes.later import SHORT_FLOATS, rounded, transposed
 from fusewise.passes.merge_equal import NOT_REPEATABLE
 from fusewise.passes.packed_weights import packed_weights
 from fusewise.passes.steady_states import STEADY_STATES
@@ -66,12 +66,18 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
     and what a Loop or Scan hands on as it is comes from outside.
 
     Left alone: random operators, bodies of control flow but those of short Loops, and what would grow: a folded constant is small,
-    or at most 16 MiB and four times its operands, or no larger than they are. So do weights that are multiplied as they are stored.
+    or at most 16 MiB and four times its operands, or no larger than they are. So do weights that
+    are multiplied as they are stored, of which those of 16 bits become float32 when they are read (`short_weights` undoes it).
     """
     kept = packed_weights(graph)
 
     def folded(edit: Edit, node: Node) -> Change | None:
-        return None if node.outputs[:1] and node.outputs[0] in kept and _grows(edit, node) else fold_node(edit, node)
+        if not node.outputs[:1] or node.outputs[0] not in kept or not _grows(edit, node):
+            return fold_node(edit, node)
+        weights = edit.constants.get(node.inputs[0])
+        if node.op != "Cast" or weights is None or weights.dtype not in SHORT_FLOATS:
+            return None
+        return Change((node,), "operands are constant", known={node.outputs[0]: rounded(weights, FLOAT32)})
 
     return sweep(graph, trace, (KNOWN_BRANCH, STEADY_STATES, LocalRule("fold_constants", (), folded)))
 

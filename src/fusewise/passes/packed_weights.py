@@ -1,4 +1,4 @@
-"""Which quantised weights stay as small as they are: those that a product dequantises while it runs, and rows that are gathered.
+"""Which weights stay as small as they are: those that a product dequantises or widens while it runs, and rows that are gathered.
 
 A product takes them where a scale belongs to a run of its depth, or to all of it:
 
@@ -9,13 +9,21 @@ A product takes them where a scale belongs to a run of its depth, or to all of i
 Weights may be numbers of a table, too:
 
     y = MatMul(x, DequantizeLinear(Gather(t, Cast(w)), s))           w of four bits, t[16]
+
+Weights may be floats of 16 bits, too, which need no scale:
+
+    y = MatMul(x, Cast(w)),  y = Gemm(x, Cast(w), c)                 w[K, N] or w[N, K] of float16 or bfloat16, Cast(w) of float32
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, dtype_named
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType
+from fusewise.passes.later import SHORT_FLOATS
 
 __all__ = [
     "BLOCK_STEPS",
@@ -26,6 +34,7 @@ __all__ = [
     "dequantised_weights",
     "is_for_products",
     "packed_weights",
+    "widened_caches",
 ]
 
 UINT4 = dtype_named("uint4")
@@ -40,16 +49,20 @@ TABLE_SIZE = 16
 BLOCK_STEPS = 16
 """A run of the depth with one scale is a multiple of so many steps."""
 
+MOST_QUERIES = 31
+"""Queries of an Attention that widens keys and values for itself; matrix units take more, and have other ways."""
+
 _FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 
 
 def packed_weights(graph: Graph) -> frozenset[str]:
-    """The dequantised constants all of whose readers take them as they are stored, and what a table makes of such on the way."""
+    """The dequantised or widened constants all of whose readers take them as they are stored, and what a table makes of such on the
+    way."""
     return frozenset(
         one.outputs[0]
         for node in graph.nodes
-        if node.op == "DequantizeLinear"
+        if node.op in ("Cast", "DequantizeLinear")
         and not node.domain
         and node.outputs[0] not in graph.output_set
         and _stored(graph, node) in graph.constants
@@ -102,8 +115,8 @@ def _is_between(graph: Graph, node: Node) -> bool:
 
 
 def dequantised_weights(graph: Graph, product: Node) -> tuple[Node, ...]:
-    """The DequantizeLinear of constants that a product takes as they are stored, behind what reads a table and before what turns
-    it, in order; none where there is no such."""
+    """The DequantizeLinear or Cast of constants that a product takes as they are stored, behind what reads a table and before what
+    turns it, in order; none where there is no such."""
     found = _dequantised(graph, product)
     made = {one.outputs[0] for one in found}
     return found if all(value in graph.constants or value in made for one in found for value in one.reads) else ()
@@ -116,7 +129,7 @@ def dequantised_rows(graph: Graph, product: Node) -> tuple[Node, ...]:
     if maker is None or not is_for_products(maker):
         return ()
     weights = dequantised_weights(graph, product)
-    if not weights or any(one.op == "Gather" for one in weights):
+    if not weights or any(one.op == "Gather" for one in weights) or all(one.op != "DequantizeLinear" for one in weights):
         return ()
     kind, result = graph.types.get(maker.inputs[0]), graph.types.get(maker.outputs[0])
     if not isinstance(kind, TensorType) or not isinstance(result, TensorType) or not kind.is_static:
@@ -124,6 +137,27 @@ def dequantised_rows(graph: Graph, product: Node) -> tuple[Node, ...]:
     is_last = int(maker.attribute("axis", 1)) in (-1, kind.rank - 1)
     is_byte = kind.dtype == INT8 and result.dtype == FLOAT32 and maker.inputs[0] not in graph.constants
     return (maker,) if is_last and is_byte and len(maker.reads) == 2 else ()
+
+
+def widened_caches(graph: Graph, attention: Node) -> tuple[Node, ...]:
+    """The Casts of keys and values of 16 bits to float32, in order, that an Attention does itself: of a few queries, or of a number
+    that is not known. For many it is better to have a copy. None where there are no two such."""
+    if attention.op != "Attention" or attention.domain or len(attention.inputs) < 3:
+        return ()
+    makers = [graph.producer_of(value) for value in attention.inputs[1:3]]
+    queries = graph.types.get(attention.inputs[0])
+    casts = tuple(node for node in makers if node is not None and node.op == "Cast" and not node.domain)
+    if len(casts) < 2 or casts[0] is casts[1] or not isinstance(queries, TensorType) or not queries.is_static:
+        return ()
+    given, made = (
+        [graph.types.get(value) for value in values]
+        for values in zip(*((c.inputs[0], c.outputs[0]) for c in casts), strict=True)
+    )
+    are_wide = all(isinstance(kind, TensorType) and kind.dtype == FLOAT32 for kind in (queries, *made))
+    kinds = {kind.dtype for kind in given if isinstance(kind, TensorType)}
+    count = queries.dims[-2]
+    is_many = not isinstance(count, Size) and count > MOST_QUERIES
+    return casts if are_wide and len(kinds) == 1 and kinds <= set(SHORT_FLOATS) and not is_many else ()
 
 
 def is_for_products(node: Node) -> bool:
@@ -143,9 +177,20 @@ def _dequantised(graph: Graph, product: Node) -> tuple[Node, ...]:
             depth = 1 - depth
         found.insert(0, node)
         value = node.inputs[0]
+    if _are_widened(graph, found) and product.attribute("alpha", 1.0) == 1.0:
+        return tuple(found)
     if node is None or node.op != "DequantizeLinear" or node.domain or not _is_along(graph, node, depth):
         return ()
     return (*_looked_up(graph, node), node, *found)
+
+
+def _are_widened(graph: Graph, found: Sequence[Node]) -> bool:
+    """Is it a Cast of a constant of 16 bits to float32, and what turns that?"""
+    if not found or found[0].op != "Cast" or any(node.op != "Transpose" for node in found[1:]):
+        return False
+    weights, result = graph.constants.get(found[0].inputs[0]), graph.types[found[0].outputs[0]]
+    is_wide = isinstance(result, TensorType) and result.dtype == FLOAT32
+    return weights is not None and weights.dtype in SHORT_FLOATS and is_wide
 
 
 def _is_along(graph: Graph, node: Node, depth: int) -> bool:

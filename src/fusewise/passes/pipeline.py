@@ -17,6 +17,7 @@ from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.runner import MOST_ROUNDS, Pass, PassStep, Runner
 from fusewise.passes.scale_by_column import scale_by_column
 from fusewise.passes.scale_samples import scale_samples
+from fusewise.passes.short_weights import halved_weights
 from fusewise.passes.split_wide import split_wide
 from fusewise.passes.unroll_recurrences import unroll_recurrences
 from fusewise.passes.write_out import write_out
@@ -38,7 +39,7 @@ DEFINED: tuple[Pass, ...] = (write_out, expand_undefined, scale_samples, split_w
 """The passes after which as much as can be has native code, whatever the precision."""
 
 PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
-    {"float32": (), "bfloat16": (unroll_recurrences, mixed_precision)}
+    {"float32": (), "float16": (halved_weights,), "bfloat16": (unroll_recurrences, mixed_precision)}
 )
 """The passes behind the others that bring a graph of float32 to a precision."""
 

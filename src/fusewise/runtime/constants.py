@@ -1,7 +1,7 @@
 """Constants of a program in memory, as its kernels want them.
 
-Most of a model's load time is here, so panels of float32 are made by native code on all workers, in one block of memory; other
-arrangements are NumPy's work. What lies in a file is read for one constant after the other, and needs memory for one.
+Most of a model's load time is here, so panels of float32 and of 16 bits are made by native code on all workers, in one block of
+memory; other arrangements are NumPy's work. What lies in a file is read for one constant after the other, and needs memory for one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from fusewise.codegen.llvm.checked import checked_code
-from fusewise.codegen.llvm.pack import ARGUMENTS, CHUNK, PACK_PANELS
+from fusewise.codegen.llvm.pack import ARGUMENTS, CHUNK, PACK_PANELS, PACK_SHORT_PANELS
 from fusewise.lower.program import Buffer, KernelCode, Panels
 from fusewise.runtime.arena import ALIGNMENT_BYTES, aligned_block, settled
 from fusewise.runtime.resident import Resident
@@ -21,14 +21,17 @@ from fusewise.runtime.routine import Routine
 
 __all__ = ["alike", "arranged", "filled", "packers_for"]
 
+_FLOAT_BYTES = 4
+"""Of an element that `PACK_PANELS` copies; of others, `PACK_SHORT_PANELS`, two."""
+
 _HEAD_BYTES, _COMPARED_BYTES = 256, 1 << 20
 
 
 def packers_for(buffers: tuple[Buffer, ...], is_checked: bool = False) -> tuple[KernelCode, ...]:
     """The native code that `filled` needs for these buffers."""
-    if all(_native(buffer) is None for buffer in buffers):
-        return ()
-    return (checked_code(PACK_PANELS) if is_checked else PACK_PANELS,)
+    panels = [found for buffer in buffers if (found := _native(buffer)) is not None]
+    needed = {code.symbol: code for code in map(_packer, panels)}.values()
+    return tuple(checked_code(code) if is_checked else code for code in needed)
 
 
 def arranged(buffers: tuple[Buffer, ...]) -> dict[int, np.ndarray]:
@@ -69,7 +72,7 @@ def filled(
     for (number, panels), place in zip(native.items(), places, strict=True):
         data = buffers[number].data
         assert data is not None
-        routine = Routine(addresses[PACK_PANELS.symbol], workers, is_checked)
+        routine = Routine(addresses[_packer(panels).symbol], workers, is_checked)
         _pack(place, np.ascontiguousarray(data.read_once()), panels, routine)
     return dict(zip(native, places, strict=True))
 
@@ -127,9 +130,13 @@ def _native(buffer: Buffer) -> Panels | None:
     return None if panels is None or panels.run % CHUNK else panels
 
 
+def _packer(panels: Panels) -> KernelCode:
+    return PACK_PANELS if panels.itemsize == _FLOAT_BYTES else PACK_SHORT_PANELS
+
+
 def _nbytes(panels: Panels) -> int:
     extents = [extent for extent, _ in (*panels.outer, *panels.depth)]
-    return int(np.prod(extents, dtype=np.int64)) * len(panels.starts) * panels.run * 4
+    return int(np.prod(extents, dtype=np.int64)) * len(panels.starts) * panels.run * panels.itemsize
 
 
 def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, routine: Routine) -> None:

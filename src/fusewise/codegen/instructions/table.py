@@ -48,6 +48,7 @@ __all__ = [
     "AMX_PARTS",
     "BFMMLA",
     "DPBF16",
+    "FUSED_SHORT",
     "INSTRUCTIONS",
     "MADDUBS",
     "MATRIX_INSTRUCTIONS",
@@ -198,7 +199,10 @@ def _mmla(name: str, left: DType, right: DType) -> Instruction:
 MMLA = (_mmla("smmla", INT8, INT8), _mmla("usmmla", UINT8, INT8), _mmla("ummla", UINT8, UINT8))
 """By the signs of the left and of the right operand."""
 
-INSTRUCTIONS = (FUSED, FUSED_DOUBLE, DPBF16, PMADDWD, MADDUBS, VPDPBUSD, BFMMLA, *MMLA)
+FUSED_SHORT = tuple(replace(FUSED, name=f"{FUSED.name}.{dtype.name}", short=dtype) for dtype in (FLOAT16, BFLOAT16))
+"""Of float32 and constants of 16 bits."""
+
+INSTRUCTIONS = (FUSED, FUSED_DOUBLE, *FUSED_SHORT, DPBF16, PMADDWD, MADDUBS, VPDPBUSD, BFMMLA, *MMLA)
 
 
 def for_bytes(instructions: InstructionSet) -> Instruction | None:

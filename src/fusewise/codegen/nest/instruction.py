@@ -135,6 +135,7 @@ class Instruction:
     - `latency`: cycles until a sum can be added to again.
     - `saturates`: sums of two products have 16 bits, so weights are split (`byte_products.split`).
     - `matrix`: it is one of a matrix unit. Then `emit` and `emulate` are not used.
+    - `short`: the type of 16 bits that constant panels hold, where they are widened as they are read.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Instruction:
     latency: float = FMA_LATENCY
     saturates: bool = False
     matrix: MatrixForm | None = None
+    short: DType | None = None
 
     def __repr__(self) -> str:
         """Its name, which is what keys of code say of it."""
@@ -166,7 +168,7 @@ class Instruction:
     @property
     def stored(self) -> DType | None:
         """What constant panels hold, where that is not of the type of the sums."""
-        return self.lane if self.terms > 1 else None
+        return self.lane if self.terms > 1 else self.short
 
     @property
     def panel_bytes(self) -> int:
@@ -176,7 +178,9 @@ class Instruction:
     @property
     def panel_element(self) -> str:
         """An LLVM type of that size, which panels are addressed by."""
-        return self.element if self.panel_bytes == self.sum.itemsize else memory_type(self.lane)
+        if self.stored is None or self.panel_bytes == self.sum.itemsize:
+            return self.element
+        return memory_type(self.stored)
 
     @property
     def is_exact(self) -> bool:

@@ -18,12 +18,15 @@ from fusewise.codegen.families.attention.rows import ScoreRows, bends, exponenti
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.deciding import hint, known_equal
+from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
@@ -40,7 +43,7 @@ WRITTEN_OUT = 8
 
 
 def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | RefusalReason:
-    s = understand(task)
+    s = understand(task, widens=True)
     if isinstance(s, RefusalReason):
         return s
     lanes = instructions.lanes
@@ -98,8 +101,14 @@ class _Emission(Writer):
     def pitch(self) -> int:
         return _pitch(self.s)
 
-    def row_of(self, heads: Heads, batch: Int, head: Int, row: Int) -> Value:
-        return self.f.at(self.pointers[heads.operand], heads.at(self.f, batch, head, row))
+    def row_of(self, heads: Heads, batch: Int, head: Int, row: Int, dtype: DType = FLOAT32) -> Value:
+        return self.f.at(self.pointers[heads.operand], heads.at(self.f, batch, head, row), memory_type(dtype))
+
+    def given(self, row: Value, at: Int) -> Value:
+        """A vector of a row of keys or values."""
+        stored = memory_type(self.s.stored)
+        raw = self.f.load(vector(stored, self.lanes), self.f.at(row, at, stored))
+        return widen(self.f, self.instructions, raw, self.s.stored)
 
     def mad(self, a: Value, b: Value, c: Value) -> Value:
         return multiply_add(self.f, self.instructions, a, b, c)
@@ -181,7 +190,7 @@ def _scores_of(e: _Emission, at: tuple[Int, _Shared], first: Int, last: Int | No
 
     def key(j: int) -> Value:
         number = f.add(first, j)
-        return e.row_of(s.key, batch, head.keys, number if last is None else f.minimum(number, last))
+        return e.row_of(s.key, batch, head.keys, number if last is None else f.minimum(number, last), s.stored)
 
     keys = [key(j) for j in range(lanes)]
 
@@ -190,7 +199,7 @@ def _scores_of(e: _Emission, at: tuple[Int, _Shared], first: Int, last: Int | No
 
         def more(at: Int, sums: Sequence[Value]) -> list[Value]:
             given = f.load(e.kind, f.at(along, at))
-            return [e.mad(given, f.load(e.kind, f.at(key, at)), total) for key, total in zip(keys, sums, strict=True)]
+            return [e.mad(given, e.given(key, at), total) for key, total in zip(keys, sums, strict=True)]
 
         sums: Sequence[Value] = [f.constant(0.0, e.kind)] * lanes
         if s.size // lanes <= WRITTEN_OUT:
@@ -225,14 +234,14 @@ def _together(e: _Emission) -> int:
 def _context(e: _Emission, batch: Int, head: _Shared) -> None:
     """out[row, element] = sum of exponential * value over all keys, over the row's sum."""
     f, s, lanes, count = e.f, e.s, e.lanes, _together(e)
-    value = e.row_of(s.value, batch, head.keys, 0)
+    value, stored = e.row_of(s.value, batch, head.keys, 0, s.stored), memory_type(s.stored)
 
     def columns(number: Value, _: Sequence[Value]) -> None:
         first = f.mul(number, count * lanes)
 
         def key(j: Value, sums: Sequence[Value]) -> list[Value]:
-            start = f.at(value, f.add(f.mul(j, s.value.row), first))
-            values = [f.load(e.kind, f.at(start, v * lanes)) for v in range(count)]
+            start = f.at(value, f.add(f.mul(j, s.value.row), first), stored)
+            values = [e.given(start, v * lanes) for v in range(count)]
             found = []
             for row in range(e.rows):
                 weight = f.splat(f.load("float", f.at(e.scores, f.add(j, row * e.pitch))), lanes)

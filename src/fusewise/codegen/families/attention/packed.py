@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from fusewise.codegen.families.attention.few import FEW_QUERIES
-from fusewise.codegen.families.attention.panels import pack_keys, pack_values
+from fusewise.codegen.families.attention.panels import Stored, pack_keys, pack_values
 from fusewise.codegen.families.attention.rows import ScoreRows, bends, exponentials, mask_columns, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, understand
 from fusewise.codegen.families.product.dealing import ceiling
@@ -65,7 +65,7 @@ class AttentionSchedule:
 
 
 def _understand(instruction: Instruction, task: Task, instructions: InstructionSet) -> AttentionShape | RefusalReason:
-    s = understand(task, (FLOAT32, FLOAT16, BFLOAT16))
+    s = understand(task, (FLOAT32, FLOAT16, BFLOAT16), widens=True)
     if isinstance(s, RefusalReason):
         return s
     if s.dtype != FLOAT32 and (s.free_queries or s.free_keys):
@@ -130,9 +130,9 @@ def _plan(s: AttentionShape, schedule: AttentionSchedule) -> _Plan:
         columns = -(-s.keys // schedule.scores.width) * schedule.scores.width
         depth = -(-s.keys // STEPS) * STEPS
     return _Plan(
-        Product((), rows, "column", columns, s.size, dtype=s.dtype),
+        Product((), rows, "column", columns, s.size, dtype=s.stored),
         schedule.scores,
-        Product((), rows, "column", s.width, depth, dtype=s.dtype),
+        Product((), rows, "column", s.width, depth, dtype=s.stored),
         schedule.context,
         schedule.strip,
         s.free_keys,
@@ -196,16 +196,17 @@ def _pack(e: _Emission, batch: Int, head: Int) -> None:
     """Keys and values of one head as panels."""
     f, s = e.f, e.shape
     shared = f.udiv(head, s.sharing)
-    key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0), memory_type(s.dtype))
+    key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0), memory_type(s.stored))
     along = s.key.element, s.key.row
     if s.free_keys:
-        pack_keys(f, e.plan.score_tile, s.keys, s.size, key, along, e.keys)
+        pack_keys(Stored(f, e.instructions, s.stored), e.plan.score_tile, (s.keys, s.size), key, along, e.keys)
     else:
         repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, along, e.keys)
-    value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0), memory_type(s.dtype))
+    value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0), memory_type(s.stored))
     along = s.value.row, s.value.element
     if s.free_keys:
-        pack_values(f, e.plan.context_tile, e.plan.context, s.keys, value, along, e.values)
+        given = Stored(f, e.instructions, s.stored)
+        pack_values(given, e.plan.context_tile, e.plan.context, s.keys, value, along, e.values)
     else:
         repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, along, e.values)
 

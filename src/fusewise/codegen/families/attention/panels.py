@@ -10,66 +10,93 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.product.places import column_at
 from fusewise.codegen.families.product.plan import Product
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.llvm.square import transposed
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tile import Tile
-from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
+from fusewise.codegen.target import InstructionSet
+from fusewise.ir.dtypes import DType
+from fusewise.records import record
 
-__all__ = ["pack_keys", "pack_values"]
+__all__ = ["Stored", "pack_keys", "pack_values"]
+
+
+@record(frozen=True)
+class Stored:
+    """Reads what keys and values are stored as, as float32."""
+
+    f: Function
+    instructions: InstructionSet
+    dtype: DType
+
+    def at(self, pointer: Value, offset: Int) -> Value:
+        return self.f.at(pointer, offset, memory_type(self.dtype))
+
+    def load(self, pointer: Value, lanes: int = 1) -> Value:
+        raw = self.f.load(vector(memory_type(self.dtype), lanes), pointer)
+        return widen(self.f, self.instructions, raw, self.dtype)
 
 
 def pack_keys(
-    f: Function, tile: Tile, keys: int, size: int, source: Value, strides: tuple[int, int], to: Value
+    given: Stored, tile: Tile, extents: tuple[int, int], source: Value, strides: tuple[int, int], to: Value
 ) -> None:
-    """The keys at `source`, [size, keys] with these strides, as [panel][size][vector][lane]."""
-    along, across = strides
+    """The keys at `source`, so many and of such a size, [size, keys] with these strides, as [panel][size][vector][lane]."""
+    f, (keys, size), (along, across) = given.f, extents, strides
     in_squares = along == 1 and 1 < tile.lanes <= size
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         for v in range(tile.vectors):
             column = f.add(f.mul(p, tile.width), v * tile.lanes)
             start = f.at(to, f.add(f.mul(p, size * tile.width), v * tile.lanes))
-            rows = [f.at(source, f.mul(f.minimum(f.add(column, lane), keys - 1), across)) for lane in range(tile.lanes)]
+            numbers = [f.minimum(f.add(column, lane), keys - 1) for lane in range(tile.lanes)]
+            rows = [given.at(source, f.mul(number, across)) for number in numbers]
             if in_squares:
-                _squares(f, tile, size, rows, start)
+                _squares(given, tile, size, rows, start)
             else:
-                _one_by_one(f, tile, size, rows, along, start)
+                _one_by_one(given, tile, size, rows, along, start)
 
     f.loop(0, -(-keys // tile.width), 1, panel, rolled=True)
 
 
-def _squares(f: Function, tile: Tile, size: int, rows: Sequence[Value], to: Value) -> None:
+def _squares(given: Stored, tile: Tile, size: int, rows: Sequence[Value], to: Value) -> None:
+    f = given.f
+
     def square(k: Value, _: Sequence[Value]) -> None:
         at = fitted(f, k, tile.lanes, size)
-        for number, row in enumerate(transposed(f, [f.load(tile.kind, f.at(row, at)) for row in rows])):
+        for number, row in enumerate(transposed(f, [given.load(given.at(row, at), tile.lanes) for row in rows])):
             f.store(row, f.at(to, f.mul(f.add(at, number), tile.width)))
 
     f.loop(0, size, tile.lanes, square, rolled=True)
 
 
-def _one_by_one(f: Function, tile: Tile, size: int, rows: Sequence[Value], along: int, to: Value) -> None:
+def _one_by_one(given: Stored, tile: Tile, size: int, rows: Sequence[Value], along: int, to: Value) -> None:
+    f = given.f
+
     def step(k: Value, _: Sequence[Value]) -> None:
         for lane, row in enumerate(rows):
-            f.store(f.load("float", f.at(row, f.mul(k, along))), f.at(to, f.add(f.mul(k, tile.width), lane)))
+            number = given.load(given.at(row, f.mul(k, along)))
+            f.store(number, f.at(to, f.add(f.mul(k, tile.width), lane)))
 
     f.loop(0, size, 1, step, rolled=True)
 
 
 def pack_values(
-    f: Function, tile: Tile, product: Product, keys: int, source: Value, strides: tuple[int, int], to: Value
+    given: Stored, tile: Tile, product: Product, keys: int, source: Value, strides: tuple[int, int], to: Value
 ) -> None:
     """The values at `source`, [keys, width] with these strides, as [panel][key][vector][lane], with zeros for the steps of the
     product beyond the keys."""
-    along, across = strides
+    f, (along, across) = given.f, strides
     count = min(tile.lanes, product.columns)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         for v in range(tile.vectors):
             column = column_at(product, tile, p, v, f)
-            here = f.at(source, f.mul(column, across))
+            here = given.at(source, f.mul(column, across))
             start = f.at(to, f.add(f.mul(p, product.depth * tile.width), v * tile.lanes))
-            f.loop(0, keys, 1, _value(f, tile, here, (along, across), start, count), rolled=True)
+            f.loop(0, keys, 1, _value(given, tile, here, (along, across), start, count), rolled=True)
 
             def nothing(k: Value, _: Sequence[Value], start: Value = start) -> None:
                 f.store(f.constant(0.0, tile.kind), f.at(start, f.mul(k, tile.width)))
@@ -80,19 +107,20 @@ def pack_values(
 
 
 def _value(
-    f: Function, tile: Tile, source: Value, strides: tuple[int, int], to: Value, count: int
+    given: Stored, tile: Tile, source: Value, strides: tuple[int, int], to: Value, count: int
 ) -> Callable[[Value, Sequence[Value]], None]:
     """Copies a vector of columns of one value, of which so many are there."""
-    along, across = strides
+    f, (along, across) = given.f, strides
 
     def copy(k: Value, _: Sequence[Value]) -> None:
-        here, there = f.at(source, f.mul(k, along)), f.at(to, f.mul(k, tile.width))
+        here, there = given.at(source, f.mul(k, along)), f.at(to, f.mul(k, tile.width))
         if across == 1 and count == tile.lanes:
-            f.store(f.load(tile.kind, here), there)
+            f.store(given.load(here, tile.lanes), there)
             return
         for lane in range(tile.lanes):
             one: Int = lane
-            value = f.load("float", f.at(here, f.mul(one, across))) if lane < count else f.constant(0.0, "float")
+            is_there = lane < count
+            value = given.load(given.at(here, f.mul(one, across))) if is_there else f.constant(0.0, "float")
             f.store(value, f.at(there, lane))
 
     return copy

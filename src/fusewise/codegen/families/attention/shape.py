@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int
-from fusewise.codegen.view import OperandView, view_of
+from fusewise.codegen.view import OperandView, short_view_of, view_of
 from fusewise.ir.deciding import known_equal, known_one
 from fusewise.ir.dtypes import BOOL, FLOAT32, DType
 from fusewise.ir.size import Size
@@ -46,9 +46,9 @@ class AttentionShape:
     """out[b, h, i] = softmax_j(scale * query[b, h, i] . key[b, g, j] + mask[b, h, i, j]) . value[b, g, j], g = h // sharing.
 
     With a `softcap` c, the scaled product is c tanh(product / c). `size` is the length of a query and a key, `width` of a value.
-    `dtype` is that of all three; a mask of booleans (`mask_dtype`) says which keys take part. `flat`: the output is (batch, tokens,
-    heads * width). `free_queries` and `free_keys`: how many there are is not known, also where schedules are made for some number
-    of them.
+    `dtype` is that of all three, but where it is float32 keys and values may be `stored` in 16 bits, which are widened as they are
+    read; a mask of booleans (`mask_dtype`) says which keys take part. `flat`: the output is (batch, tokens, heads * width).
+    `free_queries` and `free_keys`: how many there are is not known, also where schedules are made for some number of them.
     """
 
     batch: int
@@ -65,6 +65,7 @@ class AttentionShape:
     key: Heads
     value: Heads
     dtype: DType
+    stored: DType
     mask: Heads | None
     mask_dtype: DType
     flat: bool
@@ -78,8 +79,11 @@ class AttentionShape:
         return {"i0": batch, "i1": head, "i2": query, "i3": element}, "i3"
 
 
-def understand(task: Task, dtypes: Collection[DType] = (FLOAT32,)) -> AttentionShape | RefusalReason:
-    """The task as an attention of one of these types that kernels compute, or why it is none."""
+def understand(
+    task: Task, dtypes: Collection[DType] = (FLOAT32,), *, widens: bool = False
+) -> AttentionShape | RefusalReason:
+    """The task as an attention of one of these types that kernels compute, or why it is none; of one that `widens` keys and values
+    of 16 bits, these, too."""
     anchor = task.anchor
     if anchor is None or anchor.op != "Attention":
         return RefusalReason("no attention at the anchor")
@@ -89,15 +93,17 @@ def understand(task: Task, dtypes: Collection[DType] = (FLOAT32,)) -> AttentionS
     if any(kind is not None for kind in anchor.inputs[4:]):
         return RefusalReason("past keys and values")
     views: list[OperandView] = []
+    are_short = widens and not any(isinstance(short_view_of(task, position), RefusalReason) for position in (1, 2))
     for position in range(3):
-        view = view_of(task, position)
+        view = short_view_of(task, position) if are_short and position else view_of(task, position)
         if isinstance(view, RefusalReason):
             return view
-        if view.operand.dtype not in dtypes or any(known_equal(0, extent) for extent in view.shape):
+        is_of = view.operand.dtype in dtypes or (are_short and position)
+        if not is_of or any(known_equal(0, extent) for extent in view.shape):
             return RefusalReason("element type has no attention kernel", view.operand.dtype.name)
         views.append(view)
-    dtype = views[0].operand.dtype
-    if any(view.operand.dtype != dtype for view in views):
+    dtype, stored, other = (view.operand.dtype for view in views)
+    if stored != other or (dtype != FLOAT32 if are_short else dtype != stored):
         return RefusalReason("queries, keys and values are of different types")
     heads = _head_counts(anchor, views)
     if any(isinstance(n, Size) for n in (*heads, *(view.shape[-1] for view in views))):
@@ -126,6 +132,7 @@ def understand(task: Task, dtypes: Collection[DType] = (FLOAT32,)) -> AttentionS
         key=k,
         value=v,
         dtype=dtype,
+        stored=stored,
         mask=None if mask is None else mask[0],
         mask_dtype=FLOAT32 if mask is None else mask[1],
         flat=len(views[0].shape) == 3,

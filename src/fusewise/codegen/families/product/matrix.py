@@ -42,6 +42,7 @@ from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target, whole_lines
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
@@ -51,6 +52,7 @@ __all__ = [
     "MatrixSchedule",
     "Pack",
     "arguments_by",
+    "matrix_schedules",
     "note_of",
     "packing",
     "product_by",
@@ -107,7 +109,8 @@ class MatrixSchedule:
         return replace(self, product=replace(self.product, prefetch=prefetch))
 
 
-def _schedules(m: MatrixProduct, task: Task, target: Target, most: int | None = 6) -> Iterable[MatrixSchedule]:
+def matrix_schedules(m: MatrixProduct, task: Task, target: Target, most: int | None = 6) -> Iterable[MatrixSchedule]:
+    """By the tiles that suit, best first; with `most` None all that there are."""
     instruction = m.product.instruction
     size, lanes = instruction.panel_bytes, widths(target, m.product.columns, instruction)
     how = _how_right(m, target, lanes[0])
@@ -184,13 +187,21 @@ def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
         of = f"{instruction.right.name} " if instruction.is_exact else ""
         recipe = f"gemm {of}{instruction.layout} {tile.vectors}x{tile.lanes}"
         return packed(m.matrices, recipe, arrange_terms)
+    if instruction.short is not None:
+        short = f"gemm {instruction.short.name} panels {multiple}x{tile.vectors}x{tile.lanes}"
+        return packed(
+            m.matrices,
+            short,
+            lambda matrix: panels(matrix, tile.lanes, tile.vectors, multiple),
+            _panels(m, tile, multiple),
+        )
     recipe = f"gemm panels {multiple}x{tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
     return packed(m.matrices, recipe, arrange, _panels(m, tile, multiple))
 
 
 def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
-    """The packed right operand as data; None for types other than float."""
-    if tile.element != "float":
+    """The packed right operand as data; None for types other than float32 and shorter ones that are widened as they are read."""
+    if tile.element != "float" or m.right.operand.dtype not in (FLOAT32, tile.instruction.short):
         return None
     outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
     columns = (m.product.columns, m.right_column)
@@ -326,14 +337,14 @@ def _cycles(m: MatrixProduct, target: Target, schedule: MatrixSchedule) -> int:
 PRODUCT = Kernel(
     "product",
     understand,
-    _schedules,
+    matrix_schedules,
     partial(arguments_by, packing),
     written(partial(arguments_by, packing), partial(write_by, None), overwrites=True),
     cycles=_cycles,
     fetching=MatrixSchedule.with_prefetch,
     pieces=lambda m, target, schedule: product_pieces(m.product, target, schedule.product),
     writes_once=lambda m, schedule: m.product.is_written_once(schedule.product.tile),
-    every=partial(_schedules, most=None),
+    every=partial(matrix_schedules, most=None),
 )
 
 

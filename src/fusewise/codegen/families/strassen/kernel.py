@@ -5,8 +5,9 @@ Not under `--exact`: an element of the result is then a difference of larger sum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from fusewise.codegen.families.convolution.loops import direct_arguments, matrices, matrix_axes, weight_packing
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, directs_of
@@ -15,6 +16,7 @@ from fusewise.codegen.families.product.matrix import packing
 from fusewise.codegen.families.product.places import row_address
 from fusewise.codegen.families.product.plan import ProductSchedule, RowAxis
 from fusewise.codegen.families.product.shape import MatrixProduct, understand
+from fusewise.codegen.families.product.short_weights import of_short
 from fusewise.codegen.families.strassen.loops import emit_strassen
 from fusewise.codegen.families.strassen.plan import (
     PAIR,
@@ -30,6 +32,7 @@ from fusewise.codegen.families.strassen.plan import (
     strassen_space,
 )
 from fusewise.codegen.families.strassen.room import Ends, OperandRow, Room, Rows, strassen_bytes
+from fusewise.codegen.instructions.table import FUSED_SHORT
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, written
@@ -46,7 +49,10 @@ from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import walk
 from fusewise.records import record
 
-__all__ = ["STRASSEN", "STRASSEN_CONV"]
+__all__ = ["SHORT_STRASSEN", "STRASSEN", "STRASSEN_CONV"]
+
+
+OfTask = Callable[[Task, InstructionSet], MatrixProduct | RefusalReason]
 
 
 @record(frozen=True)
@@ -61,9 +67,9 @@ class Understood:
     bias: OperandView | None
 
 
-def _product(task: Task, instructions: InstructionSet) -> Understood | RefusalReason:
+def _product(of: OfTask, task: Task, instructions: InstructionSet) -> Understood | RefusalReason:
     """A matrix product in halves, or why it is none."""
-    m = understand(task, instructions)
+    m = of(task, instructions)
     if isinstance(m, RefusalReason):
         return m
     if task.exact or m.dtype != FLOAT32 or not m.right.operand.constant:
@@ -71,7 +77,10 @@ def _product(task: Task, instructions: InstructionSet) -> Understood | RefusalRe
     if m.product.outer or m.depth_stride != 1 or m.addend is not None:
         return RefusalReason("not one product of two plain matrices")
     halves = halves_of(m.product, instructions)
-    return halves if isinstance(halves, RefusalReason) else Understood(halves, m, m.left, m.right.operand.name, m.bias)
+    if isinstance(halves, RefusalReason):
+        return halves
+    short = m.product.instruction.short
+    return Understood(replace(halves, short=short), m, m.left, m.right.operand.name, m.bias)
 
 
 def _convolution(task: Task, instructions: InstructionSet) -> Understood | RefusalReason:
@@ -205,7 +214,7 @@ def _cycles(u: Understood, target: Target, schedule: StrassenSchedule) -> int:
 
 STRASSEN = Kernel(
     "strassen-product",
-    _product,
+    partial(_product, understand),
     _schedules,
     _arguments,
     written(_arguments, _write, hides_counters=True, overwrites=True),
@@ -219,3 +228,11 @@ STRASSEN = Kernel(
     level=lambda schedule: "bare",
 )
 STRASSEN_CONV = replace(STRASSEN, name="strassen-convolution", understand=_convolution)
+
+SHORT_STRASSEN = tuple(
+    replace(
+        STRASSEN, name=f"strassen-{row.short}-weights-product", understand=partial(_product, partial(of_short, row))
+    )
+    for row in FUSED_SHORT
+)
+"""By the type of the weights, of 16 bits."""

@@ -7,7 +7,7 @@ For a block each worker writes the four left sums, row by row, and the rows too 
 it then takes one right factor after the other: quarters where they lie; the first tile of the block makes a difference on the way,
 in instructions that multiplications leave free, from quarters and the difference before it, and the other tiles find it made. At
 last the seven products are added up and the stores run, where registers are left while the next tile is reduced. The weights lie
-as other products have them.
+as other products have them; of those of 16 bits a worker widens a chunk of four quarters first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fusewise.codegen.families.product.dealing import ceiling, deal, deal_tiles
 from fusewise.codegen.families.product.places import column_at, row_address
 from fusewise.codegen.families.product.prefetch import later_of, next_panel
 from fusewise.codegen.families.product.results import ResultPlace, fetch_row, finish_row
+from fusewise.codegen.families.product.short_weights import widened_copy
 from fusewise.codegen.families.strassen.form import (
     LEFT,
     LEFT_STEPS,
@@ -38,6 +39,7 @@ from fusewise.codegen.nest.tile import Difference, Meanwhile, Panel, Reduction, 
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, InstructionSet
 from fusewise.ir.deciding import known_one, known_zero
+from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.records import record
 
 __all__ = ["emit_strassen"]
@@ -77,7 +79,7 @@ def _block(e: StrassenEmission, unit: Int, pair_low: Int, pair_high: Int) -> Non
     f, per_block = e.f, e.schedule.per_block
     low, end = e.cut.begin(f, unit), e.cut.begin(f, f.add(unit, 1))
     first = e.first_row(low)
-    coming = f.at(e.ends.right, f.mul(f.udiv(pair_low, per_block), e.room.pair))
+    coming = e.packed(f.udiv(pair_low, per_block), 0)
     count = f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first)
     f.stage(e.ends.tag, unit, lambda: _left_sums(e, first, count, coming))
 
@@ -101,8 +103,9 @@ def _left_sums(e: StrassenEmission, first: Int, count: Int, panel: Value) -> Non
     """
     f, h, tile = e.f, e.h, e.tile
     steps = -(-h.depth // tile.lanes)
-    lines = -(-e.room.made * 4 // (LINE_BYTES * e.schedule.per_block * tile.rows * steps))
-    needed = [f.at(panel, e.quarters[k]) for k in FETCHED[:2]]
+    size = FLOAT32.itemsize if h.short is None else h.short.itemsize
+    lines = -(-e.room.made * size // (LINE_BYTES * e.schedule.per_block * tile.rows * steps))
+    needed = [f.at(panel, e.packed_quarters[k], e.stored) for k in FETCHED[:2]]
     is_far = len(h.rows) == 1 and e.schedule.is_far
 
     def row(r: Value, _: Sequence[Value]) -> None:
@@ -208,12 +211,23 @@ def _panel(e: StrassenEmission, run: _Run, before: Int) -> None:
         finished(e, run, sums, order, rest, reduce)
 
     def products(chunk: Int) -> None:
+        if e.h.short is not None:
+            _widen(e, e.h.short, run.p, chunk)
         f.loop(0, PRODUCTS, 1, lambda number, _: product(chunk, number), rolled=True)
 
     if e.chunks == 1:
         products(0)
     else:
         f.loop(0, e.chunks, 1, lambda chunk, _: products(chunk), rolled=True)
+
+
+def _widen(e: StrassenEmission, dtype: DType, p: Int, chunk: Int) -> None:
+    """Write a chunk of the four quarters of a pair of panels as float32."""
+    f, room, lanes = e.f, e.room, e.tile.lanes
+    first = e.packed(p, chunk)
+    for source, to in zip(e.packed_quarters, e.quarters, strict=True):
+        there = f.at(first, source, e.stored)
+        widened_copy(f, e.instructions, there, dtype, f.at(e.widened, to), room.made // lanes, lanes)
 
 
 @record(frozen=True)
@@ -242,7 +256,7 @@ class _Tables:
             "y": [quarters[sources[-1]] for sources in RIGHT],
             "y_made": [int(sources[-1] == MADE) for sources in RIGHT],
             "makes": [len(sources) - 1 for sources in RIGHT],
-            "following": [quarters[k] for k in FETCHED],
+            "following": [e.packed_quarters[k] for k in FETCHED],
         }
         return cls({name: e.f.module.table(name, "i64", numbers) for name, numbers in columns.items()})
 
@@ -257,7 +271,8 @@ class _Tables:
         skip = f.mul(chunk, e.schedule.chunk)
         before = f.mul(first, 2 * h.rows[0].stride) if len(h.rows) == 1 and not h.computed else 0
         left = f.select(is_set("whole"), f.at(e.left, before), e.ends.own)
-        here = f.at(e.ends.right, f.add(f.mul(p, room.pair), f.mul(chunk, room.made)))
+        packed = e.packed(p, chunk)
+        here = packed if h.short is None else e.widened
         made = f.at(e.ends.own, room.left)
         last_row: Int = entry["last"]
         if h.free:
@@ -278,7 +293,7 @@ class _Tables:
             y=f.select(is_set("y_made"), made, f.at(here, entry["y"])),
             makes=is_set("makes"),
             made=made,
-            following=self._following(e, number, p, chunk, f.at(here, f.add(entry["following"], after))),
+            following=self._following(e, number, p, chunk, f.at(packed, f.add(entry["following"], after), e.stored)),
             turn=0,
         )
 
@@ -313,7 +328,8 @@ def _tile(
     start = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
     begin = f.at(to, f.mul(turn, tile.rows * tile.width))
     places = [f.at(begin, k * tile.lanes) for k in range(len(start))]
-    ahead = [next_panel(f, tile, schedule.chunk, schedule.per_block, given.following, turn, SECOND_LEVEL)]
+    fetched = tile if h.short is None else replace(tile, instruction=h.product.instruction)
+    ahead = [next_panel(f, fetched, schedule.chunk, schedule.per_block, given.following, turn, SECOND_LEVEL)]
     if e.later is not None:
         ahead.append(e.later.ahead(f, f.add(given.turn, turn), schedule.chunk))
     reduction = Reduction(rows, panel, (ReductionLoop(schedule.chunk, 1),), ahead=tuple(ahead), meanwhile=meanwhile)

@@ -28,7 +28,7 @@ from fusewise.codegen.nest.instruction import FMA_LATENCY
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.steps.prefetch import next_bytes
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
-from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ir.size import Size
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
@@ -92,13 +92,15 @@ FREE_REGISTERS = 12
 class Halves:
     """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous and even. It may be what a
     convolution comes to, which `convolves`. Where the left operand is `computed` on the way in, each worker writes its rows first.
-    `free`: how many rows there are is not known, also where schedules are made for some.
+    `free`: how many rows there are is not known, also where schedules are made for some. `short`: the type of 16 bits that the
+    right operand has, of which a worker widens what it multiplies next.
     """
 
     product: Product
     convolves: bool = False
     computed: bool = False
     free: bool = False
+    short: DType | None = None
 
     @property
     def rows(self) -> list[RowAxis]:
@@ -226,7 +228,7 @@ def completed(schedule: StrassenSchedule, h: Halves, task: Task, target: Target)
     its own are so few that they find room beside them."""
     parts = _parts(h, schedule, target) if is_simple(task) else 0
     is_far = h.product.height * h.product.depth * FLOAT32.itemsize > target.figures.caches.near_bytes
-    is_small = h.product.depth * h.product.columns * FLOAT32.itemsize <= next_bytes(target)
+    is_small = h.short is None and h.product.depth * h.product.columns * FLOAT32.itemsize <= next_bytes(target)
     return replace(schedule, parts=parts, is_far=is_far, far=far_of(task, target), fetches_next=is_small)
 
 

@@ -13,6 +13,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
@@ -74,8 +75,13 @@ class Room:
         return 2 * self._rows * self.h.rows[0].stride if self.h.computed else 0
 
     @property
+    def widened(self) -> int:
+        """Elements of a chunk of all four quarters of two panels, if they are widened."""
+        return 0 if self.h.short is None else 4 * self.made
+
+    @property
     def elements(self) -> int:
-        return self.left + PRODUCTS * self.sums + self.made + self.written
+        return self.left + PRODUCTS * self.sums + self.made + self.widened + self.written
 
     @property
     def _rows(self) -> int:
@@ -132,10 +138,27 @@ class StrassenEmission:
         return panels_of(self.h, self.tile) // 2
 
     @property
-    def quarters(self) -> tuple[int, ...]:
+    def packed_quarters(self) -> tuple[int, ...]:
         """Where B11, B12, B21, B22 begin in the packed operand, for the first panel."""
-        half = self.room.right
+        return self._quarters(self.room.right)
+
+    @property
+    def quarters(self) -> tuple[int, ...]:
+        """Where they begin in what is multiplied: there, or where a chunk of them is widened."""
+        return self._quarters(self.room.right if self.h.short is None else self.room.made)
+
+    def _quarters(self, half: int) -> tuple[int, ...]:
         return 0, 2 * half, half, 3 * half
+
+    @property
+    def stored(self) -> str:
+        """The LLVM type of the packed operand's elements."""
+        return "float" if self.h.short is None else memory_type(self.h.short)
+
+    def packed(self, p: Int, chunk: Int) -> Value:
+        """Where a chunk of the first quarter of a pair of panels is packed."""
+        f = self.f
+        return f.at(self.ends.right, f.add(f.mul(p, self.room.pair), f.mul(chunk, self.room.made)), self.stored)
 
     @property
     def chunks(self) -> int:
@@ -148,6 +171,11 @@ class StrassenEmission:
         if self.ends.left is not None:
             return self.ends.left
         return self.f.at(self.ends.own, self.room.elements - self.room.written)
+
+    @property
+    def widened(self) -> Value:
+        """Where a chunk of two panels lies, widened."""
+        return self.f.at(self.ends.own, self.room.left + self.room.made + PRODUCTS * self.room.sums)
 
     @property
     def cut(self) -> TileBlocks:
