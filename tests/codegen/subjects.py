@@ -24,7 +24,7 @@ from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
-from fusewise.ir.dtypes import BFLOAT16, FLOAT32, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Partition
 from fusewise.lower.task import RefusalReason, Task
@@ -113,6 +113,13 @@ def _convolutions(channels: int, side: int, kernel: int, op: str = "Conv") -> Gr
     return b.finish(value)
 
 
+def _short_products(dtype: DType, rows: int, depth: int, columns: int) -> Graph:
+    """A product of float32 with weights of 16 bits."""
+    b = GraphBuilder("short")
+    weights = b.op("Cast", b.constant(np.ones((depth, columns), dtype.numpy)), to=FLOAT32.onnx)
+    return b.finish(b.op("MatMul", b.input("x", (rows, depth)), weights))
+
+
 def _others() -> Iterator[Partition]:
     """For kernels that none of these needs."""
     yield from (groups_of(api.load(model_of(row, 0)[0])) for row in ROWS if row.op in _OTHERS)
@@ -120,6 +127,9 @@ def _others() -> Iterator[Partition]:
     yield groups_of(_convolutions(1024, 32, 1))
     yield groups_of(_convolutions(32, 8, 1), "bfloat16")
     yield groups_of(_convolutions(32, 8, 1, "ConvTranspose"), "bfloat16")
+    for dtype in (FLOAT16, BFLOAT16):
+        yield groups_of(_short_products(dtype, 5, 128, 144))
+        yield groups_of(_short_products(dtype, 512, 1024, 1024))
     b = GraphBuilder("quantised")
     yield groups_of(b.finish(*quantised_products(b, 5, 128, 144)))
 

@@ -69,6 +69,35 @@ def test_caches_are_copied_as_they_are(parse: Callable[[str], Graph]) -> None:
     assert ("Concat", "float16") in kinds(applied(graph))
 
 
+def test_the_cast_of_a_cache_comes_before_what_gives_it_another_shape(parse: Callable[[str], Graph]) -> None:
+    graph = parse("""
+        input cache: float16[2,5,4]
+        input q: float16[2,3,5]
+        turned: float16[2,4,5] = Transpose(cache){perm=[0,2,1]}
+        spread: float16[2,5,4] = Transpose(turned){perm=[0,2,1]}
+        y: float16[2,3,4] = MatMul(q, spread)
+        return y, turned
+    """)
+    after = applied(graph)
+    cast = after.producer_of(next(node.inputs[1] for node in after.nodes if node.op == "MatMul"))
+    assert cast is not None and cast.op == "Transpose" and after.tensor(cast.outputs[0]).dtype.name == "float32"
+    assert ("Transpose", "float16") in kinds(after), "the result that others read stays as it is"
+
+
+def test_a_graph_with_casts_settles(parse: Callable[[str], Graph]) -> None:
+    """What waits for a round in which nothing changes gets its turn."""
+    graph = parse("""
+        input past: float16[1,2,5,4]
+        input x: float16[1,2,1,4]
+        new: float16[1,2,1,4] = Mul(x, x)
+        present: float16[1,2,6,4] = Concat(past, new){axis=2}
+        y: float16[1,2,6,4] = Relu(present)
+        return y, present
+    """)
+    after = applied(graph)
+    assert halves_in_float32(after, Trace()) is after
+
+
 def test_what_only_moves_or_tests_bits_stays(parse: Callable[[str], Graph]) -> None:
     graph = parse("""
         input x: float16[4,8]

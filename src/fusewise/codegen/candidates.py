@@ -58,7 +58,9 @@ CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, BYTE_TILE_CONV, QUAD_CO
 
 PRODUCTS: tuple[Kernel[Any, Any], ...] = (
     *(*TILE_PRODUCTS, OUTER_FLOATS, PAIRS, STRASSEN, PRODUCT),
-    *(*SHORT_STRASSEN, *SHORT_PRODUCTS, DEQUANTIZED, QUANTIZED_ROWS),
+    *SHORT_STRASSEN,
+    *SHORT_PRODUCTS,
+    *(DEQUANTIZED, QUANTIZED_ROWS),
 )
 """None accepts other types than floats, or operands computed otherwise than from weights that are quantised or shorter: those tasks
 run from the operator's definition."""

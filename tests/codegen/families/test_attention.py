@@ -16,10 +16,10 @@ from fusewise.codegen.families.attention.few import FewSchedule
 from fusewise.codegen.families.attention.packed import ATTENTION
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import TARGETS, Target
-from fusewise.ir.dtypes import BOOL, FLOAT32, DType
+from fusewise.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
-from fusewise.ops.expr import index, load
+from fusewise.ops.expr import Expr, cast, index, load
 from fusewise.runtime.jit import compile_assembly
 
 FEW, PACKED = ATTENTION
@@ -48,23 +48,31 @@ def attention(
     mask: tuple[tuple[int, ...], DType] | None = None,
     interleaved: bool = False,
     dtype: DType = FLOAT32,
+    stored: DType | None = None,
 ) -> Task:
-    """A task with Attention at its anchor: operands x0, x1, x2 and the result y of a type, the mask x3."""
+    """A task with Attention at its anchor: operands x0, x1, x2 and the result y of a type, the mask x3. Keys and values may be
+    `stored` in another, and are cast."""
     strides = side_by_side if interleaved else dense
-    operands = [Operand(f"x{k}", dtype, shape, strides(shape)) for k, shape in enumerate(shapes)]
+    types = (dtype, stored or dtype, stored or dtype)
+    operands = [Operand(f"x{k}", types[k], shape, strides(shape)) for k, shape in enumerate(shapes)]
     if mask is not None:
         operands.append(Operand("x3", mask[1], mask[0], dense(mask[0])))
     anchor = Anchor(
         "Attention",
         "attention",
         tuple(attributes.items()),
-        tuple(TensorType(o.dtype, o.shape) for o in operands),
-        tuple(load(o.name, o.dtype, tuple(index(f"p{k}") for k in range(len(o.shape)))) for o in operands),
+        tuple(TensorType(dtype if o.dtype == stored else o.dtype, o.shape) for o in operands),
+        tuple(_read(o, dtype if o.dtype == stored else o.dtype) for o in operands),
         TensorType(dtype, out),
     )
     at = tuple(index(f"i{k}") for k in range(len(out)))
     result = Operand("y", dtype, out, strides(out))
     return Task(out, (*operands, result), (Store("y", at, load(ACC, dtype, at)),), anchor)
+
+
+def _read(o: Operand, dtype: DType) -> Expr:
+    read = load(o.name, o.dtype, tuple(index(f"p{k}") for k in range(len(o.shape))))
+    return read if dtype == o.dtype else cast(read, dtype)
 
 
 def reference(
@@ -96,12 +104,14 @@ def check(
     workers: int = 1,
     kernel: Kernel = PACKED,
     schedule: Any = None,
+    stored: DType | None = None,
 ) -> None:
     batch, groups, sharing, queries, keys, size, width = sizes
     rng = np.random.default_rng(5)
     heads = groups * sharing
     shapes = [(batch, heads, queries, size), (batch, groups, keys, size), (batch, groups, keys, width)]
     q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    k, v = (a if stored is None else a.astype(stored.numpy) for a in (k, v))
     mask: np.ndarray | None = None
     if masked == "keys":
         mask = np.where(rng.random((batch, 1, 1, keys)) < 0.3, np.float32(-3.4e38), np.float32(0))
@@ -114,7 +124,14 @@ def check(
         mask[0] = False  # no key takes part
     out = (batch, heads, queries, width)
     given_mask = None if mask is None else (mask.shape, BOOL if mask.dtype == bool else FLOAT32)
-    task = attention(shapes, out, {"scale": 0.3, "is_causal": int(causal), "softcap": softcap}, given_mask, interleaved)
+    task = attention(
+        shapes,
+        out,
+        {"scale": 0.3, "is_causal": int(causal), "softcap": softcap},
+        given_mask,
+        interleaved,
+        stored=stored,
+    )
     buffers = {
         f"x{n}": np.ascontiguousarray(a.transpose(0, 2, 1, 3) if interleaved else a) for n, a in enumerate((q, k, v))
     }
@@ -172,6 +189,16 @@ def test_every_shape_and_mask(run_kernel: Any, **case: Any) -> None:
 def test_few_queries(run_kernel: Any, **case: Any) -> None:
     sizes, parts = case.pop("sizes"), case.pop("parts")
     check(run_kernel, sizes, **case, kernel=FEW, schedule=FewSchedule(math.gcd(parts, sizes[2])))
+
+
+@pytest.mark.parametrize("stored", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("interleaved", [False, True], ids=["", "interleaved"])
+def test_keys_and_values_of_16_bits_are_widened_as_they_are_read(
+    run_kernel: Any, stored: DType, interleaved: bool
+) -> None:
+    check(run_kernel, (2, 2, 2, 1, 33, 32, 48), kernel=FEW, stored=stored, masked="keys", interleaved=interleaved)
+    check(run_kernel, (1, 2, 2, 7, 33, 20, 35), stored=stored, causal=True, interleaved=interleaved)
+    check(run_kernel, (1, 1, 2, 16, 64, 32, 32), stored=stored, interleaved=interleaved, workers=2)
 
 
 def test_heads_that_share_keys_are_dealt_out_where_there_are_few(target: Target) -> None:

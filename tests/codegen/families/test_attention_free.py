@@ -11,7 +11,7 @@ from tests.codegen.free import Version, run_at, versions_of
 
 from fusewise.codegen.families.attention.packed import ATTENTION
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32
 from fusewise.ir.size import Symbol, size_of
 
 TOLERANCE = 1e-5
@@ -49,7 +49,7 @@ def free_attention(heads: int, sharing: int, size: int, width: int, case: Case) 
     attributes = {"scale": 0.3, "is_causal": int(case.get("causal", False)), "softcap": case.get("softcap", 0.0)}
     mask = kinds.get(case.get("masked", "none"))
     out = (BATCH, heads, QUERIES, width)
-    return attention(shapes, out, attributes, mask, case.get("interleaved", False))
+    return attention(shapes, out, attributes, mask, case.get("interleaved", False), stored=case.get("stored"))
 
 
 def check(
@@ -65,6 +65,8 @@ def check(
             (batch, heads // sharing, keys, width),
         )
     )
+    if stored := case.get("stored"):
+        k, v = k.astype(stored.numpy), v.astype(stored.numpy)
     mask: np.ndarray | None = None
     if case.get("masked") == "keys":
         mask = np.where(rng.random((batch, 1, 1, keys)) < 0.3, np.float32(-3.4e38), np.float32(0))
@@ -104,6 +106,7 @@ def check(
         {"masked": "bool", "interleaved": True},
         {"causal": True},
         {"interleaved": True},
+        {"stored": FLOAT16, "masked": "keys"},
     ],
     ids="-".join,
 )

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from fusewise.codegen.families.attention.few import FEW_QUERIES
-from fusewise.codegen.families.attention.panels import Stored, pack_keys, pack_values
+from fusewise.codegen.families.attention.panels import StoredNumbers, pack_keys, pack_values
 from fusewise.codegen.families.attention.rows import ScoreRows, bends, exponentials, mask_columns, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, understand
 from fusewise.codegen.families.product.dealing import ceiling
@@ -199,13 +199,13 @@ def _pack(e: _Emission, batch: Int, head: Int) -> None:
     key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0), memory_type(s.stored))
     along = s.key.element, s.key.row
     if s.free_keys:
-        pack_keys(Stored(f, e.instructions, s.stored), e.plan.score_tile, (s.keys, s.size), key, along, e.keys)
+        pack_keys(StoredNumbers(f, e.instructions, s.stored), e.plan.score_tile, (s.keys, s.size), key, along, e.keys)
     else:
         repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, along, e.keys)
     value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0), memory_type(s.stored))
     along = s.value.row, s.value.element
     if s.free_keys:
-        given = Stored(f, e.instructions, s.stored)
+        given = StoredNumbers(f, e.instructions, s.stored)
         pack_values(given, e.plan.context_tile, e.plan.context, s.keys, value, along, e.values)
     else:
         repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, along, e.values)

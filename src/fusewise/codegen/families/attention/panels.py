@@ -21,11 +21,11 @@ from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 from fusewise.records import record
 
-__all__ = ["Stored", "pack_keys", "pack_values"]
+__all__ = ["StoredNumbers", "pack_keys", "pack_values"]
 
 
 @record(frozen=True)
-class Stored:
+class StoredNumbers:
     """Reads what keys and values are stored as, as float32."""
 
     f: Function
@@ -41,7 +41,7 @@ class Stored:
 
 
 def pack_keys(
-    given: Stored, tile: Tile, extents: tuple[int, int], source: Value, strides: tuple[int, int], to: Value
+    given: StoredNumbers, tile: Tile, extents: tuple[int, int], source: Value, strides: tuple[int, int], to: Value
 ) -> None:
     """The keys at `source`, so many and of such a size, [size, keys] with these strides, as [panel][size][vector][lane]."""
     f, (keys, size), (along, across) = given.f, extents, strides
@@ -61,7 +61,7 @@ def pack_keys(
     f.loop(0, -(-keys // tile.width), 1, panel, rolled=True)
 
 
-def _squares(given: Stored, tile: Tile, size: int, rows: Sequence[Value], to: Value) -> None:
+def _squares(given: StoredNumbers, tile: Tile, size: int, rows: Sequence[Value], to: Value) -> None:
     f = given.f
 
     def square(k: Value, _: Sequence[Value]) -> None:
@@ -72,7 +72,7 @@ def _squares(given: Stored, tile: Tile, size: int, rows: Sequence[Value], to: Va
     f.loop(0, size, tile.lanes, square, rolled=True)
 
 
-def _one_by_one(given: Stored, tile: Tile, size: int, rows: Sequence[Value], along: int, to: Value) -> None:
+def _one_by_one(given: StoredNumbers, tile: Tile, size: int, rows: Sequence[Value], along: int, to: Value) -> None:
     f = given.f
 
     def step(k: Value, _: Sequence[Value]) -> None:
@@ -84,7 +84,7 @@ def _one_by_one(given: Stored, tile: Tile, size: int, rows: Sequence[Value], alo
 
 
 def pack_values(
-    given: Stored, tile: Tile, product: Product, keys: int, source: Value, strides: tuple[int, int], to: Value
+    given: StoredNumbers, tile: Tile, product: Product, keys: int, source: Value, strides: tuple[int, int], to: Value
 ) -> None:
     """The values at `source`, [keys, width] with these strides, as [panel][key][vector][lane], with zeros for the steps of the
     product beyond the keys."""
@@ -107,7 +107,7 @@ def pack_values(
 
 
 def _value(
-    given: Stored, tile: Tile, source: Value, strides: tuple[int, int], to: Value, count: int
+    given: StoredNumbers, tile: Tile, source: Value, strides: tuple[int, int], to: Value, count: int
 ) -> Callable[[Value, Sequence[Value]], None]:
     """Copies a vector of columns of one value, of which so many are there."""
     f, (along, across) = given.f, strides

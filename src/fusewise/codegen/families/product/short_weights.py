@@ -70,14 +70,15 @@ def of_short(instruction: Instruction, task: Task, instructions: InstructionSet)
 
 
 def _schedules(m: MatrixProduct, task: Task, target: Target, most: int | None = 6) -> Iterable[MatrixSchedule]:
-    """As of other products, panels widened for many rows, if one has room in the second cache level."""
+    """As of other products, panels widened for many rows, if one has room in the second cache level; with `most` None both ways."""
     for one in matrix_schedules(m, task, target, most):
         tiles = min(one.product.per_block, -(-m.product.height // one.product.tile.rows))
         has_room = _widened_bytes(m, one) <= target.l2_bytes // 2
-        if tiles < LEAST_TILES or not has_room:
-            yield one
-        else:
+        widens = tiles >= LEAST_TILES and has_room
+        if widens:
             yield replace(one, product=replace(one.product, chunk=0), right=_WIDENED)
+        if most is None or not widens:
+            yield one
 
 
 def _widened_bytes(m: MatrixProduct, schedule: MatrixSchedule) -> int:

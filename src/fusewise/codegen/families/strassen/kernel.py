@@ -229,7 +229,7 @@ STRASSEN = Kernel(
 )
 STRASSEN_CONV = replace(STRASSEN, name="strassen-convolution", understand=_convolution)
 
-SHORT_STRASSEN = tuple(
+SHORT_STRASSEN: tuple[Kernel[Understood, StrassenSchedule], ...] = tuple(
     replace(
         STRASSEN, name=f"strassen-{row.short}-weights-product", understand=partial(_product, partial(of_short, row))
     )
