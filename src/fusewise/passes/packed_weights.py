@@ -129,7 +129,11 @@ def dequantised_rows(graph: Graph, product: Node) -> tuple[Node, ...]:
     if maker is None or not is_for_products(maker):
         return ()
     weights = dequantised_weights(graph, product)
-    if not weights or any(one.op == "Gather" for one in weights) or all(one.op != "DequantizeLinear" for one in weights):
+    if (
+        not weights
+        or any(one.op == "Gather" for one in weights)
+        or all(one.op != "DequantizeLinear" for one in weights)
+    ):
         return ()
     kind, result = graph.types.get(maker.inputs[0]), graph.types.get(maker.outputs[0])
     if not isinstance(kind, TensorType) or not isinstance(result, TensorType) or not kind.is_static:
