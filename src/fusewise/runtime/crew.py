@@ -109,8 +109,11 @@ class Crew:
             return
         slow_ns = max(_LEAST_NS, _SLOW * self._least_ns)
         is_slow = taken_ns > slow_ns and 2 * sum(one > slow_ns for one in self._runs) > _RUNS
-        alone_was_sooner = 0 < self._alone_ns < _GAIN * _middle(self._runs)
-        if is_slow or alone_was_sooner or max(self._runs) < _LEAST_NS:
+        usual = _middle(
+            self._runs
+        )  # where none was made alone, the first of all was long: it may have begun the threads
+        alone_may_be_sooner = usual < _PERHAPS_SHORT_NS * self._calls and self._alone_ns < _GAIN * usual
+        if is_slow or alone_may_be_sooner or max(self._runs) < _LEAST_NS:
             again = now_ns - self._returned_ns < 2 * _LONGEST_HOLD_NS
             self._hold_ns = min(2 * self._hold_ns, _LONGEST_HOLD_NS) if again else _HOLD_NS
             self._limit_ns = _GAIN * _middle(self._runs)
@@ -121,6 +124,8 @@ class Crew:
         self._runs.append(taken_ns)
         if len(self._runs) < _TRIES:
             return
+        if self.size == 1:
+            self._alone_ns = min(self._runs)
         if taken_ns <= self._limit_ns:
             self._fewer = self.size
             self._next_ns = now_ns + self._hold_ns
