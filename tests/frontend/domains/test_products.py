@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from tests.frontend.domains.one_node import Case, agree, agree_with
 
+from fusewise.frontend.onnx_import import load
+
 RNG = np.random.default_rng(0)
 
 
@@ -88,19 +90,29 @@ def test_hyper_connections() -> None:
     agree(Case("HyperConnectionPostMix", (streams.reshape(2, 3, 32), block, floats(2, 3, 4, 1)), {"num_branches": 4}))
 
 
+def mixture(kind: str, tokens: int, experts: int = 4, constant: tuple[int, ...] = ()) -> Case:
+    hidden, inner = 8, 6
+    first = 2 * inner if kind == "swiglu" else inner
+    operands = (
+        *(floats(tokens, hidden), floats(tokens, experts)),
+        *(floats(experts, first, hidden), floats(experts, first), floats(experts, hidden, inner)),
+        floats(experts, hidden),
+    )
+    swiglu = {"swiglu_fusion": 1, "swiglu_limit": 2.0, "activation_alpha": 1.7, "activation_beta": 1.0}
+    attributes = {"k": 2, "activation_type": kind, "normalize_routing_weights": int(kind != "relu")}
+    return Case("MoE", operands, {**attributes, **(swiglu if kind == "swiglu" else {})}, constant)
+
+
 @pytest.mark.parametrize("kind", ["relu", "gelu", "silu", "identity", "swiglu"])
 def test_mixture_of_experts(kind: str) -> None:
-    experts, hidden, inner = 4, 8, 6
-    first = 2 * inner if kind == "swiglu" else inner
+    agree(mixture(kind, 5), mixture(kind, 1), free={0: {0: "tokens"}, 1: {0: "tokens"}})
 
-    def case(tokens: int) -> Case:
-        operands = (
-            *(floats(tokens, hidden), floats(tokens, experts)),
-            *(floats(experts, first, hidden), floats(experts, first), floats(experts, hidden, inner)),
-            floats(experts, hidden),
-        )
-        swiglu = {"swiglu_fusion": 1, "swiglu_limit": 2.0, "activation_alpha": 1.7, "activation_beta": 1.0}
-        attributes = {"k": 2, "activation_type": kind, "normalize_routing_weights": int(kind != "relu")}
-        return Case("MoE", operands, {**attributes, **(swiglu if kind == "swiglu" else {})})
 
-    agree(case(5), case(1), free={0: {0: "tokens"}, 1: {0: "tokens"}})
+@pytest.mark.parametrize("kind, constant", [("relu", (2, 3, 4, 5)), ("swiglu", (2, 4))])
+def test_one_token_of_many_experts(kind: str, constant: tuple[int, ...]) -> None:
+    """Its experts are picked from the weights."""
+    case = mixture(kind, 1, 9, constant)
+    agree(case)
+    graph = load(case.model())
+    picked = [node for node in graph.nodes if node.op == "Gather"]
+    assert {graph.types[node.outputs[0]].shape[0] for node in picked} == {2} and len(picked) == 4

@@ -12,15 +12,25 @@ from fusewise.ops.validity.use import Rule
 __all__ = ["EXPERTS", "EXPERT_RULES", "biased", "gated", "mixed", "routed"]
 
 
-def routed(g: DomainWriter, call: DomainCall, logits: DomainValue) -> DomainValue:
-    """The share of each expert in each token, [tokens, experts], 0 for those that it is not sent to."""
+_FEWER = 4
+"""Of so many experts one is worth to be picked from the weights, where there is one token."""
+
+
+def routed(g: DomainWriter, call: DomainCall, logits: DomainValue) -> tuple[DomainValue, DomainValue | None]:
+    """The share of each expert in each token, [tokens, experts], 0 for those that it is not sent to.
+
+    Of one token, where it is sent to few: [1, k], and which experts these are [k].
+    """
     if call.attribute("use_sparse_mixer"):
         raise call.unsupported("its attribute use_sparse_mixer is not supported")
     shares = g.Softmax(logits, axis=-1)
     best, places = g.several("TopK", 2, shares, [call.attribute("k")], axis=-1)
     if call.attribute("normalize_routing_weights"):
         best = best / g.ReduceSum(best, [-1], keepdims=1)
-    return g.ScatterElements(shares * 0.0, places, best, axis=-1)
+    experts = logits.extent(-1)
+    if logits.extent(0) == 1 and experts is not None and call.attribute("k") * _FEWER <= experts:
+        return best, g.reshape(places, [-1])
+    return g.ScatterElements(shares * 0.0, places, best, axis=-1), None
 
 
 def gated(g: DomainWriter, call: DomainCall, x: DomainValue) -> DomainValue:
@@ -62,18 +72,26 @@ def mixed(g: DomainWriter, call: DomainCall, shares: DomainValue, linear: Linear
     return g.reshape(g.ReduceSum(last, [0], keepdims=0), g.sizes(x))
 
 
-def biased(g: DomainWriter, call: DomainCall, name: str, y: DomainValue) -> DomainValue:
-    """The results of a layer with its bias [experts, out], if it has one."""
+def biased(
+    g: DomainWriter, call: DomainCall, name: str, y: DomainValue, picked: DomainValue | None = None
+) -> DomainValue:
+    """The results of a layer with its bias [experts, out], if it has one; `picked` are the experts, if not all."""
     bias = call.get(f"{name}_experts_bias")
-    return y if bias is None else y + g.Unsqueeze(bias, [1])
+    return y if bias is None else y + g.Unsqueeze(_of(g, bias, picked), [1])
+
+
+def _of(g: DomainWriter, weights: DomainValue, picked: DomainValue | None) -> DomainValue:
+    return weights if picked is None else g.Gather(weights, picked, axis=0)
 
 
 def _moe(g: DomainWriter, call: DomainCall) -> DomainValue:
-    def linear(name: str, x: DomainValue) -> DomainValue:
-        y = g.MatMul(x, g.Transpose(call[f"{name}_experts_weights"], perm=[0, 2, 1]))
-        return biased(g, call, name, y)
+    shares, picked = routed(g, call, call["router_probs"])
 
-    return mixed(g, call, routed(g, call, call["router_probs"]), linear)
+    def linear(name: str, x: DomainValue) -> DomainValue:
+        turned = g.Transpose(call[f"{name}_experts_weights"], perm=[0, 2, 1])
+        return biased(g, call, name, g.MatMul(x, _of(g, turned, picked)), picked)
+
+    return mixed(g, call, shares, linear)
 
 
 def _activated(g: DomainWriter, kind: str, x: DomainValue) -> DomainValue:
