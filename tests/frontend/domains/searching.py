@@ -35,6 +35,7 @@ class Search:
         operands: Sequence[str],
         given: Sequence[str],
         outputs: Sequence[str] = ("sequences",),
+        opset: int = 17,
         **attributes: Any,
     ) -> None:
         names = [name if name in ("input_ids", *given) else "" for name in operands]
@@ -43,7 +44,7 @@ class Search:
         node = helper.make_node(op, names, outputs, name="here", domain="com.microsoft", **attributes)
         ports = [self._port(op, name) for name in names if name]
         ends = [onnx.ValueInfoProto(name=name) for name in outputs if name]
-        self.model = model_of(helper.make_graph([node], "g", ports, ends), 17)
+        self.model = model_of(helper.make_graph([node], "g", ports, ends), opset)
         self.outputs = [name for name in outputs if name]
         self.names = [name for name in names if name]
         self.pad = attributes["pad_token_id"]

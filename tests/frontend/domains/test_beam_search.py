@@ -48,7 +48,7 @@ def encoded(first: str, names: tuple[str, ...] = (), options: dict[str, Any] | N
 
 
 SEARCHES = {
-    "a decoder": gpt(("vocab_mask", "prefix_vocab_mask"), no_repeat_ngram_size=2),
+    "a decoder": gpt(("vocab_mask", "prefix_vocab_mask"), opset=11, no_repeat_ngram_size=2),
     "two decoders": gpt(
         ("attention_mask",), early_stopping=1, eos_token_id=5, init_decoder=test_generation.decoder(0.3)
     ),

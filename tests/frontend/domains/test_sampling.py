@@ -28,7 +28,7 @@ def sampling(names: tuple[str, ...] = (), outputs: tuple[str, ...] = ("sequences
 
 SEARCHES = {
     "the likeliest": sampling(("attention_mask",), top_p=0.6, temperature=0.7, min_tokens_to_keep=3),
-    "custom": sampling(("vocab_mask",), top_p=0.8, custom=1, no_repeat_ngram_size=2),
+    "custom": sampling(("vocab_mask",), opset=11, top_p=0.8, custom=1, no_repeat_ngram_size=2),
 }
 
 

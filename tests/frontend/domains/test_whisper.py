@@ -44,7 +44,7 @@ def whisper(names: tuple[str, ...] = (), outputs: tuple[str, ...] = OUTPUTS, **o
 
 SEARCHES = {
     "one token leads": whisper(("prefix_vocab_mask",), decoder=decoder(1, 0.4, mask=False, whole=True)),
-    "times": whisper(("decoder_input_ids", "logits_processor", "temperature"), early_stopping=1),
+    "times": whisper(("decoder_input_ids", "logits_processor", "temperature"), opset=11, early_stopping=1),
 }
 
 

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 MICROSOFT = "com.microsoft"
-EXPANDED_OPSET = 13
+EXPANDED_OPSET = 11
 """The oldest opset of nodes that stand for one that holds graphs."""
 
 
@@ -119,8 +119,8 @@ class DomainRow:
     - `shapes`, `rules`: what must hold of operands and attributes, as in `ops.validity` (a name in small letters is an attribute).
     - `write`: its outputs, written with ONNX's operators of opset `opset`. Raises `InvalidModel` or `UnsupportedModel` by
       `call.invalid` and `call.unsupported`.
-    - `expand`: for one that holds graphs, in place of `write`: the nodes that do what it does from `EXPANDED_OPSET` on, as those of
-      a function stand for its call; the second argument gives fresh names.
+    - `expand`: for one that holds graphs, in place of `write`: the nodes that do what it does in an opset from `EXPANDED_OPSET` on,
+      as those of a function stand for its call; the arguments are the node, the opset, and what gives fresh names.
     - `newer`: the name of an attribute, and a value of it with which another opset is written in.
     """
 
@@ -134,7 +134,7 @@ class DomainRow:
     domain: str = MICROSOFT
     opset: int = PINNED_OPSET
     newer: tuple[str, int, int] | None = None
-    expand: Callable[[onnx.NodeProto, Callable[[str], str]], list[onnx.NodeProto]] | None = None
+    expand: Callable[[onnx.NodeProto, int, Callable[[str], str]], list[onnx.NodeProto]] | None = None
 
     def opset_of(self, integers: Mapping[str, int]) -> int:
         """The opset that a node with these attributes is written in."""
@@ -176,7 +176,7 @@ class DomainRow:
             raise UnsupportedModel(
                 f"node {node_label(proto)!r} ({self.op}) is supported from opset {EXPANDED_OPSET} on; the model imports {opset}"
             )
-        return self.expand(proto, fresh)
+        return self.expand(proto, opset, fresh)
 
     @property
     def inputs_taken(self) -> tuple[int, int]:

@@ -38,8 +38,8 @@ Processor = Callable[[Protos, str, str], str]
 """From scores [rows, vocabulary] and tokens so far [rows, length]: scores by rules of one model."""
 
 
-def _beam_search(node: onnx.NodeProto, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
-    g = Protos(node_label(node), "BeamSearch", fresh)
+def _beam_search(node: onnx.NodeProto, opset: int, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
+    g = Protos(node_label(node), "BeamSearch", opset, fresh)
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     kind = given.get("model_type", 0)
     makers = {0: _gpt, 1: _encoded}
@@ -79,7 +79,7 @@ def beam_searched(
     rounds = g.Sub(search.most, g.length(prompt.sequences))
     if prompt.logits:
         chosen = choose(g, prompt.logits, first, True)
-        gathered = [g.Unsqueeze(one, np.array([0])) for one in chosen.gathered]
+        gathered = [g.Reshape(one, g.shape(1, *(g.length(one, k) for k in range(2)))) for one in chosen.gathered]
         first, feeds = chosen.states, begun(g, prompt, chosen, search.rows)
         rounds = g.Sub(rounds, np.int64(1))
 

@@ -121,7 +121,7 @@ def finished(g: Protos, search: Beams, states: Sequence[str], returned: str) -> 
     sequences, sums, done, *kept = states
     length = g.length(sequences)
     open_ones = g.Reshape(sequences, g.shape(search.samples, search.count, length))
-    taken = g.And(g.Not(done), g.GreaterOrEqual(search.slots, np.int64(0)))
+    taken = g.And(g.Not(done), g.Greater(search.slots, np.int64(-1)))
     tokens, scores, _ = _added(g, search, kept, (open_ones, _worth(g, search, sums, length), taken))
     wanted = [np.array([0]), g.shape(returned), np.array([1])]
     return g.Slice(tokens, *wanted), g.Slice(scores, *wanted)
@@ -145,8 +145,9 @@ def _added(g: Protos, search: Beams, kept: Sequence[str], new: tuple[str, str, s
     both = g.Reshape(g.Concat(tokens, padded, axis=1), g.shape(-1, search.most))
     tokens = g.Gather(both, g.Add(best, g.Mul(search.numbers, search.twice)), axis=0)
     scores = g.GatherElements(g.Concat(scores, new_scores, axis=1), best, axis=1)
-    more = g.ReduceSum(g.Cast(taken, to=_KINDS.INT64), np.array([1]), keepdims=1)
-    return tokens, scores, g.Min(g.Add(used, more), search.count)
+    more = g.total(g.Cast(taken, to=_KINDS.INT64))
+    used = g.Add(used, more)
+    return tokens, scores, g.Where(g.Less(used, search.count), used, search.count)
 
 
 def _is_done(g: Protos, search: Beams, kept: Sequence[str], best: str, length: str) -> str:
@@ -163,4 +164,4 @@ def _is_done(g: Protos, search: Beams, kept: Sequence[str], best: str, length: s
     looked_at = g.Gather(g.Reshape(best, np.array([-1])), window)
     greatest = g.several("TopK", 2, looked_at, np.array([1]), axis=1)[0]
     worst = g.Gather(scores, g.shape(g.Sub(search.count, np.int64(1))), axis=1)
-    return g.And(full, g.GreaterOrEqual(worst, _worth(g, search, greatest, length)))
+    return g.And(full, g.Not(g.Less(worst, _worth(g, search, greatest, length))))

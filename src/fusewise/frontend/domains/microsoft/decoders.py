@@ -151,7 +151,7 @@ def prompted_gpt(g: Protos, given: Mapping[str, Any], operands: Mapping[str, str
     kept = g.Cast(g.Not(g.Equal(ids, token_of(g, given, "pad_token_id"))), to=_KINDS.INT32)
     mask = operands.get("attention_mask") or kept
     positions = g.Mul(g.Sub(g.CumSum(kept, np.int64(1)), np.int32(1)), kept)
-    lengths = g.ReduceSum(kept, np.array([1]), keepdims=1)
+    lengths = g.total(kept)
     ids_, positions_, mask_, lengths_ = (
         g.Gather(one, rows, axis=0) if rows else one for one in (ids, positions, mask, lengths)
     )

@@ -23,9 +23,9 @@ Pick = Callable[[Protos, str, Sequence[str]], tuple[str, tuple[str, ...]]]
 """In the body, from scores [rows, vocabulary] and states of its own: tokens [rows, 1] of int32, and the states after that."""
 
 
-def _greedy_search(node: onnx.NodeProto, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
+def _greedy_search(node: onnx.NodeProto, opset: int, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
     """The likeliest token after each prompt, again and again, until every row has met its end or is as long as it may be."""
-    return generated(Protos(node_label(node), "GreedySearch", fresh), node, OPERANDS, _likeliest)
+    return generated(Protos(node_label(node), "GreedySearch", opset, fresh), node, OPERANDS, _likeliest)
 
 
 def _likeliest(g: Protos, given: Mapping[str, Any], operands: Mapping[str, str]) -> tuple[Pick, list[State]]:

@@ -17,13 +17,14 @@ __all__ = ["Protos", "owned"]
 class Protos:
     """Nodes in place of one; every value has a fresh name.
 
-    A method of the name of an operator adds a node of it and gives the name of its result; operands are names, or arrays for
-    constants.
+    Operators are used as all opsets from 11 on have them. A method of the name of one adds a node of it and gives the name of its
+    result; operands are names, or arrays for constants.
     """
 
-    def __init__(self, label: str, op: str, fresh: Callable[[str], str]) -> None:
+    def __init__(self, label: str, op: str, opset: int, fresh: Callable[[str], str]) -> None:
         self.label = label
         self.op = op
+        self.opset = opset
         self.fresh = fresh
         self.nodes: list[onnx.NodeProto] = []
 
@@ -34,7 +35,7 @@ class Protos:
 
     def inner(self) -> Protos:
         """The same for a body of one of these nodes."""
-        return Protos(self.label, self.op, self.fresh)
+        return Protos(self.label, self.op, self.opset, self.fresh)
 
     def __getattr__(self, op: str) -> Callable[..., str]:
         if op.startswith("_"):
@@ -59,6 +60,12 @@ class Protos:
     def length(self, x: str, axis: int = 1) -> str:
         """A dimension, without dimensions of its own."""
         return self.Gather(self.Shape(x), np.int64(axis))
+
+    def total(self, x: str) -> str:
+        """Sums along the second dimension, which stays as one element."""
+        if self.opset < 13:
+            return self.several("ReduceSum", 1, x, axes=[1], keepdims=1)[0]
+        return self.several("ReduceSum", 1, x, np.array([1]), keepdims=1)[0]
 
     def number(self, x: str, kind: int = onnx.TensorProto.INT64) -> str:
         """One element in a type, without dimensions."""

@@ -25,8 +25,8 @@ _BITS = 16
 """Draws of one round are counted with so many bits."""
 
 
-def _sampling(node: onnx.NodeProto, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
-    g = Protos(node_label(node), "Sampling", fresh)
+def _sampling(node: onnx.NodeProto, opset: int, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
+    g = Protos(node_label(node), "Sampling", opset, fresh)
     if len(node.output) > 1 and node.output[1]:
         raise UnsupportedModel(f"{g.where}: its output filtered_logits is for its makers' debugging")
     return generated(g, node, _SAMPLED, _drawn)
@@ -86,8 +86,8 @@ def _token_at(g: Protos, scores: str, at: str) -> str:
     part = g.Where(_is_finite(g, wide), g.Exp(g.Sub(wide, most)), np.float64(0))
     upto = g.CumSum(part, np.int64(1))
     whole = g.Gather(upto, np.array([-1]), axis=1)
-    below = g.Cast(g.LessOrEqual(upto, g.Mul(at, whole)), to=_KINDS.INT32)
-    return g.ReduceSum(below, np.array([1]), keepdims=1)
+    below = g.Cast(g.Not(g.Greater(upto, g.Mul(at, whole))), to=_KINDS.INT32)
+    return g.total(below)
 
 
 def _is_finite(g: Protos, x: str) -> str:
@@ -103,7 +103,7 @@ def _filtered(g: Protos, given: Mapping[str, Any], scores: str) -> str:
     may_go = g.Less(place, g.Sub(size, np.int64(max(given.get("min_tokens_to_keep", 0), 0))))
     may_go = g.Or(may_go, g.Equal(place, np.int64(0)))
     limit = np.float32(1) - np.float32(given.get("top_p", 0.0))
-    return _without(g, given, (scores, least_first, order), g.And(may_go, g.LessOrEqual(upto, limit)))
+    return _without(g, given, (scores, least_first, order), g.And(may_go, g.Not(g.Greater(upto, limit))))
 
 
 def _filtered_custom(g: Protos, given: Mapping[str, Any], scores: str) -> str:

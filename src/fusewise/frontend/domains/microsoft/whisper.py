@@ -26,8 +26,8 @@ _LATEST_START = 50
 """The first time is at most so many steps of time after the beginning."""
 
 
-def _whisper_beam_search(node: onnx.NodeProto, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
-    g = Protos(node_label(node), "WhisperBeamSearch", fresh)
+def _whisper_beam_search(node: onnx.NodeProto, opset: int, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
+    g = Protos(node_label(node), "WhisperBeamSearch", opset, fresh)
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     operands = dict(zip(_OPERANDS, [*node.input, *[""] * len(_OPERANDS)], strict=False))
     if given.get("model_type", 2) != 2:
@@ -95,17 +95,17 @@ def _with_times(g: Protos, given: Mapping[str, Any], scores: str, sequences: str
     begin = token_of(g, given, "beginning_timestamp_token_id")
     ids = g.Range(np.int64(0), g.length(scores), np.int64(1))
     tokens, length = g.Cast(sequences, to=onnx.TensorProto.INT64), g.length(sequences)
-    is_time = g.GreaterOrEqual(ids, np.int64(begin))
-    times = g.Cast(g.GreaterOrEqual(tokens, np.int64(begin)), to=onnx.TensorProto.INT32)
+    is_time = g.Greater(ids, np.int64(begin - 1))
+    times = g.Cast(g.Greater(tokens, np.int64(begin - 1)), to=onnx.TensorProto.INT32)
     upto = g.CumSum(times, np.int64(1))
     has = g.Greater(g.Gather(upto, np.array([-1]), axis=1), np.int32(0))
-    before = g.ReduceSum(g.Cast(g.Equal(upto, np.int32(0)), to=onnx.TensorProto.INT64), np.array([1]), keepdims=1)
+    before = g.total(g.Cast(g.Equal(upto, np.int32(0)), to=onnx.TensorProto.INT64))
     begun = g.Add(before, g.Cast(has, to=onnx.TensorProto.INT64))
     is_past = g.Greater(length, begun)
     last = g.Greater(g.Gather(times, np.array([-1]), axis=1), np.int32(0))
-    second = g.shape(g.Max(g.Sub(length, np.int64(2)), np.int64(0)))
+    second = g.shape(g.Where(g.Less(length, np.int64(2)), np.int64(0), g.Sub(length, np.int64(2))))
     pair = g.Or(g.Not(is_past), g.Greater(g.Gather(times, second, axis=1), np.int32(0)))
-    latest = g.GatherElements(tokens, g.ArgMax(times, axis=1, keepdims=1, select_last_index=1), axis=1)
+    latest = g.GatherElements(tokens, g.ArgMax(upto, axis=1, keepdims=1), axis=1)
     is_open = g.And(last, g.Not(pair))
     least = g.Where(is_open, latest, g.Add(latest, np.int64(1)))
     words = [token_of(g, given, f"{name}_token_id") for name in ("decoder_start", "translate", "transcribe")]
@@ -125,7 +125,7 @@ def _with_times(g: Protos, given: Mapping[str, Any], scores: str, sequences: str
     )
     counts = g.And(is_time, g.Greater(scores, LOWEST))
     parts = g.Where(counts, g.Exp(g.Sub(scores, of_times)), np.float32(0))
-    whole = g.ReduceSum(parts, np.array([1]), keepdims=1)
+    whole = g.total(parts)
     together = g.Where(g.Greater(whole, np.float32(0)), g.Add(g.Log(whole), of_times), LOWEST)
     return g.Where(g.And(g.Greater(together, of_words), g.Not(is_time)), LOWEST, scores)
 
