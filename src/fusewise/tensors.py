@@ -39,6 +39,7 @@ def tensor_of(array: Any) -> Any:
         return array
     if not array.flags.writeable:
         array = array.copy()
-    if array.dtype.name == "bfloat16":
+    if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    tensor = torch.from_numpy(array)
+    return tensor if array.size else torch.empty(array.shape, dtype=tensor.dtype)  # which has other strides

@@ -88,7 +88,7 @@ class CompiledCapture:
             if known is not None:
                 pairs = zip(self._fixed, known.versions, versions, strict=True)
                 self._changes.update(place for place, before, now in pairs if before != now)
-            self._release()
+            self._release(values)
             try:
                 program = self._made_of(values)
             except Exception as error:  # whatever it is, PyTorch can do this graph
@@ -99,10 +99,14 @@ class CompiledCapture:
             self._programs[tuple(id(values[place]) for place in self._fixed)] = program
             return program
 
-    def _release(self) -> None:
-        """Take for inputs what does not stay as it is; programs that have them as constants go."""
+    def _release(self, values: Sequence[Any]) -> None:
+        """Take for inputs what does not stay as it is, or does not tell; programs that have them as constants go."""
         many = self._made >= _MOST_PROGRAMS
-        lasting = [place for place in self._fixed if not many and self._changes[place] < _MOST_CHANGES]
+        lasting = [
+            place
+            for place in self._fixed
+            if not many and self._changes[place] < _MOST_CHANGES and not values[place].is_inference()
+        ]
         if len(lasting) < len(self._fixed):
             self._fixed = lasting
             self._programs.clear()
@@ -134,8 +138,8 @@ class CompiledCapture:
 
 
 def _version(tensor: Any) -> int:
-    """How often a tensor has been written to; those made for inference alone do not count."""
-    return 0 if tensor.is_inference() else int(tensor._version)
+    """How often a tensor has been written to; -1 for one that was made under inference mode, which does not tell."""
+    return -1 if tensor.is_inference() else int(tensor._version)
 
 
 def _fed(value: Any) -> np.ndarray:

@@ -87,7 +87,7 @@ _STACK_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 _HINTS: tuple[tuple[str, str], ...] = (
     (r"data-dependent|data dependent|\bu\d+\b", "what is done may not depend on values: use torch.where or torch.cond"),
-    (r"no ONNX form", "write it with other operators, or leave this part to PyTorch"),
+    (r"no ONNX form", "write it with other operators"),
     (
         r"positional argument|unexpected keyword|missing a required|multiple values for",
         "give an example of each input that forward takes",

@@ -64,11 +64,28 @@ class _NeedsGradients(Exception):
 
 
 def _ahead_of_time(module: Any, example_inputs: Sequence[Any], inference: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+    from torch._decomp import get_decompositions
     from torch._dynamo.backends.common import aot_autograd
 
-    compiler = aot_autograd(fw_compiler=_refuse_training, inference_compiler=inference)
+    norms = [getattr(torch.ops.aten, name) for name in _NORMS_OF_BATCHES if hasattr(torch.ops.aten, name)]
+    compiler = aot_autograd(
+        fw_compiler=_refuse_training, inference_compiler=inference, decompositions=get_decompositions(norms)
+    )
     found: Callable[..., Any] = compiler(module, example_inputs)
     return found
+
+
+_NORMS_OF_BATCHES = (
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update",
+    "_batch_norm_with_update_functional",
+    "_batch_norm_no_update",
+)
+"""Operators that PyTorch's exporter writes with running statistics even where a batch's own are asked for: they are taken apart
+before. In evaluation it is another one that is captured, which the exporter writes as what it is."""
 
 
 def _refuse_training(module: Any, example_inputs: Sequence[Any]) -> Any:
