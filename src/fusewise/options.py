@@ -51,10 +51,11 @@ class Options:
     `dnnfusion`, `published` (the same grown in the order of its paper), `patterns` (the fixed patterns of other compilers) or
     `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used from then on.
     `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `outcomes.outcome_of` takes.
-    `precision`, of convolutions and products: `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say
-    what they touch that is none of their operands, many times more slowly. `grow`: outputs that only extend inputs, as a decoder's
-    keys and values, are written behind these; the model runs with a cache only (`Model.bind_cache`). `warn` is told, as a
-    sentence, what went wrong without stopping the work. None is what nobody says, for each of them.
+    `precision`, of convolutions and products: `float32`, `bfloat16`, or `float16` for float32 with weights of products rounded to
+    float16. `sanitize`: kernels look at every load and store, and say what they touch that is none of their operands, many times
+    more slowly. `grow`: outputs that only extend inputs, as a decoder's keys and values, are written behind these; the model runs
+    with a cache only (`Model.bind_cache`). `warn` is told, as a sentence, what went wrong without stopping the work. None is what
+    nobody says, for each of them.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -97,7 +97,9 @@ Fusion = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", metavar="TYPE", help="Convolutions and products compute on float32, or bfloat16 (approximate)."
+        "--precision",
+        metavar="TYPE",
+        help="Convolutions and products compute on float32, or bfloat16 (approximate); with float16 on float32, by rounded weights.",
     ),
 ]
 Sanitize = Annotated[
