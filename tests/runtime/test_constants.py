@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.guarded import guarded
 
-from fusewise.codegen.llvm.pack import CHUNK, PACK_PANELS
+from fusewise.codegen.llvm.pack import CHUNK, PACK_PANELS, PACK_SHORT_PANELS
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.view import OperandView
-from fusewise.ir.dtypes import dtype_of
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType, dtype_of
 from fusewise.ir.graph import Constant
 from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.task import Operand
@@ -26,7 +26,8 @@ from fusewise.runtime.jit import Library, load
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return load(compile_many([PACK_PANELS], host_target()), [PACK_PANELS.symbol])
+    codes = [PACK_PANELS, PACK_SHORT_PANELS]
+    return load(compile_many(codes, host_target()), [code.symbol for code in codes])
 
 
 def view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> OperandView:
@@ -42,7 +43,7 @@ def natively(array: np.ndarray, packing: Packing, library: Library, workers: int
     found = filled((buffer,), library.addresses, workers)[0]
     assert not arranged((buffer,))
     assert address_of(found) % 64 == 0
-    return found.view(np.float32)
+    return found.view(array.dtype)
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,6 +82,21 @@ def test_matrices(
     scales = np.resize(np.array(factors, np.float32), (depth, 1))
     packing = packed(seen, "test", lambda matrix: panels(matrix * scales, lanes, vectors), data)
     np.testing.assert_array_equal(natively(array, packing, library, workers), packing.pack(array).reshape(-1))
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16, FLOAT32], ids=str)
+@pytest.mark.parametrize("is_turned", [False, True], ids=["", "turned"])
+@pytest.mark.parametrize("shape", [(1, 16), (300, 40), (513, 33)])
+def test_matrices_of_16_bits_and_matrices_that_were_turned(
+    shape: tuple[int, int], is_turned: bool, dtype: DType, library: Library
+) -> None:
+    """One that was turned is no copy; its elements are read where they lie."""
+    array = np.random.default_rng(1).standard_normal(shape).astype(dtype.numpy)
+    given = np.ascontiguousarray(array.T).T if is_turned else array
+    (depth, columns), seen = shape, view(array, shape, (shape[1], 1))
+    data = panels_of(seen, ((), ((depth, columns),), (columns, 1)), 8, 2)
+    packing = packed(seen, "test", lambda matrix: panels(matrix, 8, 2), data)
+    np.testing.assert_array_equal(natively(given, packing, library, 3), packing.pack(array).reshape(-1))
 
 
 def test_a_file_that_aligns_nothing(library: Library) -> None:

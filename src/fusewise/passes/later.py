@@ -21,14 +21,15 @@ SHORT_FLOATS = (FLOAT16, BFLOAT16)
 
 
 def transposed(constant: Constant, order: Sequence[int]) -> LazyConstant:
-    """The constant with its axes in another order, a permutation of their numbers."""
+    """The constant with its axes in another order, a permutation of their numbers; a matrix is not copied for it."""
     dims = constant.type.dims
     kind = TensorType(constant.dtype, tuple(dims[axis] for axis in order))
     recipe = (id(constant), "transposed", tuple(order))
     short = None if constant.short is None else transposed(constant.short, order)
 
     def make() -> np.ndarray:
-        return np.ascontiguousarray(constant.read_once().transpose(order))
+        turned = constant.read_once().transpose(order)
+        return turned if turned.ndim == 2 else np.ascontiguousarray(turned)
 
     return LazyConstant(kind, make, recipe, again=True, short=short)
 

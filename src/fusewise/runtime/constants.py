@@ -7,6 +7,7 @@ memory; other arrangements are NumPy's work. What lies in a file is read for one
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
 
@@ -73,7 +74,8 @@ def filled(
         data = buffers[number].data
         assert data is not None
         routine = Routine(addresses[_packer(panels).symbol], workers, is_checked)
-        _pack(place, np.ascontiguousarray(data.read_once()), panels, routine)
+        source, panels = _straight(data.read_once(), panels)
+        _pack(place, source, panels, routine)
     return dict(zip(native, places, strict=True))
 
 
@@ -128,6 +130,18 @@ def _laid_out(sizes: list[int], resident: Resident) -> list[np.ndarray]:
 def _native(buffer: Buffer) -> Panels | None:
     panels = None if buffer.packing is None else buffer.packing.panels
     return None if panels is None or panels.run % CHUNK else panels
+
+
+def _straight(array: np.ndarray, panels: Panels) -> tuple[np.ndarray, Panels]:
+    """The elements of a constant as they lie side by side in memory, and the panels of it there: of a matrix that was turned,
+    which is taken whole, these are other strides."""
+    turned = array.T
+    is_turned = array.ndim == 2 and turned.flags.c_contiguous and not array.flags.c_contiguous
+    whole = (0, (), ((array.shape[0], array.shape[-1]),), 1) if array.ndim == 2 else ()
+    if not is_turned or (panels.offset, panels.outer, panels.depth, panels.column_stride) != whole:
+        return np.ascontiguousarray(array), panels
+    rows = array.shape[0]
+    return turned, replace(panels, depth=((rows, 1),), column_stride=rows)
 
 
 def _packer(panels: Panels) -> KernelCode:

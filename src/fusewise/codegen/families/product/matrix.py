@@ -201,7 +201,7 @@ def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
 
 def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
     """The packed right operand as data; None for types other than float32 and shorter ones that are widened as they are read."""
-    if tile.element != "float" or m.right.operand.dtype not in (FLOAT32, tile.instruction.short):
+    if tile.element != "float" or m.right.operand.dtype not in (FLOAT32, m.product.instruction.short):
         return None
     outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
     columns = (m.product.columns, m.right_column)
