@@ -99,7 +99,7 @@ Precision = Annotated[
     typer.Option(
         "--precision",
         metavar="TYPE",
-        help="Convolutions and products compute on float32, or bfloat16 (approximate); with float16 on float32, by rounded weights.",
+        help="Convolutions and products compute on float32, or bfloat16 (approximate); with float16 float32, by rounded weights.",
     ),
 ]
 Sanitize = Annotated[

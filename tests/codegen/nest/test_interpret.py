@@ -13,6 +13,8 @@ from tests.codegen import conftest
 from tests.codegen.subjects import UNIT_KERNELS, groups_of, tasks_of, ways_of_all_kernels
 
 from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS, candidates
+from fusewise.codegen.families.product.short_weights import SHORT_PRODUCTS
+from fusewise.codegen.families.strassen.kernel import SHORT_STRASSEN
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.interpret import TooLong, interpret
@@ -103,6 +105,7 @@ ELSEWHERE = {
     *("depthwise-convolution", "scaled-convolution", "winograd-convolution"),
     *("strassen-convolution", "strassen-product"),
     *("quantised-product", "quantised-rows-product"),
+    *(kernel.name for kernel in (*SHORT_PRODUCTS, *SHORT_STRASSEN)),
     *(kernel.name for kernel in UNIT_KERNELS),
 }
 """Kernels that do not take these tasks: tests of their families interpret them, where they run short ones."""
