@@ -78,6 +78,11 @@ def test_they_stay_packed(case: Case, settings: dict[str, Any]) -> None:
         (of_table(0, 24, 64, 24), InvalidModel, "block_size is 24"),
         (in_blocks(24, 64, zero=256), UnsupportedModel, "zero point is more than 15"),
         (replace(in_blocks(24, 64), attributes={"blk_quant_type": 0}), InvalidModel, "input 'B' has the shape"),
+        (
+            replace(in_blocks(24, 64), operands=(*in_blocks(24, 64).operands[:2], np.array([0, 24]))),
+            InvalidModel,
+            "0 and 24",
+        ),
         (replace(in_blocks(24, 64), constant=(1,)), UnsupportedModel, "'B_shape' must be a constant"),
     ],
 )

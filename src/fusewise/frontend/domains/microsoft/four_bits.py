@@ -90,9 +90,11 @@ _CHECKED = 1 << 16
 def _fp_q4(g: DomainWriter, call: DomainCall) -> DomainValue:
     """x by weights [K, N] that are stored column by column in blocks: a scale, a zero point if there are any, 32 numbers."""
     packed, sizes = constant_operand(g, call, "B"), constant_operand(g, call, "B_shape")
-    if sizes.type != TensorType(INT64, (2,)) or min(sizes.array.tolist()) < 1:
-        raise call.invalid(f"its input 'B_shape' must be two positive sizes, K and N, of int64; it is {sizes.type}")
+    if sizes.type != TensorType(INT64, (2,)):
+        raise call.invalid(f"its input 'B_shape' is {sizes.type}; it must be K and N, int64[2]")
     k, n = sizes.array.tolist()
+    if min(n, k) < 1:
+        raise call.invalid(f"its input 'B_shape' says that K and N are {k} and {n}; they must be positive")
     has_zeros, blocks = call.attribute("blk_quant_type") != 0, -(-k // _BLOCK)
     first = _SCALE_BYTES + has_zeros
     row = first + _BLOCK // 2
