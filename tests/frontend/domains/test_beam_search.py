@@ -11,7 +11,7 @@ from tests.frontend.domains import test_generation
 from tests.frontend.domains.encoded import decoder, encoder
 from tests.frontend.domains.searching import Search, feeds_of
 
-from fusewise.errors import InvalidModel, UnsupportedModel
+from fusewise.errors import InvalidData, InvalidModel, UnsupportedModel
 from fusewise.frontend.onnx_import import load
 
 OPERANDS = (
@@ -77,6 +77,8 @@ def test_part_of_a_vocabulary() -> None:
     wide.agree(feeds)
     names = list(OUTPUTS)
     assert wide.program.run(names, feeds)[0].max() > 8
+    with pytest.raises(InvalidData, match="'here.*finds 3 .*only -3 to 2 are allowed"):
+        wide.program.run(names, feeds | {"num_return_sequences": np.array([4], np.int32)})
     sequences, _, scores = gpt(vocab_size=9).program.run(names, feeds)
     assert sequences.max() <= 8 and scores.shape == (6, 2, 3, 9)
 

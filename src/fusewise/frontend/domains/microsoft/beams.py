@@ -117,14 +117,17 @@ def next_beams(g: Protos, search: Beams, scores: str, states: Sequence[str], gat
 
 
 def finished(g: Protos, search: Beams, states: Sequence[str], returned: str) -> tuple[str, str]:
-    """The best sequences of each sample [samples, returned, greatest length] and their scores, once no round follows."""
+    """The best sequences of each sample [samples, returned, greatest length] and their scores, once no round follows.
+
+    More than there are beams are positions beyond the last, an error when the model runs.
+    """
     sequences, sums, done, *kept = states
     length = g.length(sequences)
     open_ones = g.Reshape(sequences, g.shape(search.samples, search.count, length))
     taken = g.And(g.Not(done), g.Greater(search.slots, np.int64(-1)))
     tokens, scores, _ = _added(g, search, kept, (open_ones, _worth(g, search, sums, length), taken))
-    wanted = [np.array([0]), g.shape(returned), np.array([1])]
-    return g.Slice(tokens, *wanted), g.Slice(scores, *wanted)
+    wanted = g.Range(np.int64(0), returned, np.int64(1))
+    return g.Gather(tokens, wanted, axis=1), g.Gather(scores, wanted, axis=1)
 
 
 def _worth(g: Protos, search: Beams, sums: str, length: str) -> str:
