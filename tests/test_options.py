@@ -134,3 +134,5 @@ def test_a_keyword_that_there_is_not_is_told() -> None:
     for verb in (fusewise.compile, fusewise.verify, fusewise.bench):
         with pytest.raises(UsageError, match="there is no option 'trheads'"):
             verb(relu(), trheads=2)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="there is no .* 'grups'; did you mean 'groups'"):
+        fusewise.inspect(relu(), grups=True)  # type: ignore[call-arg]

@@ -333,8 +333,12 @@ def inspect(
     `verdicts`. `why` names a node whose neighbours' verdicts are wanted, `tree` a group, by its number or a node in it, whose
     data-flow tree and code are. Raises what `load` raises, and `UsageError` for an unknown node or group.
     """
-    from fusewise.inspecting import inspected
+    from fusewise.inspecting import InspectionDict, inspected
+    from fusewise.words import no_such
 
+    for name in wanted:
+        if name not in InspectionDict.__annotations__:
+            raise no_such("keyword of inspect", name, InspectionDict.__annotations__)
     return inspected(load(model, shapes=shapes, symbols=symbols, values=values, free=True), **wanted)
 
 

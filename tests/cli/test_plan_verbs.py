@@ -34,7 +34,7 @@ def test_plan_to_files_and_explain(fusewise, tmp_path):
 def test_refusals(fusewise, tmp_path):
     for words, status, sentence in (
         (("--scheme", "brrr"), 2, "did you mean 'brr'"),
-        (("--buffer", "10"), 6, "smallest buffer that would do"),
+        (("--buffer", "10B"), 6, "smallest buffer that would do"),
         (("-o", tmp_path / "plan.txt"), 2, ".json, .onnx, .html"),
         (("--set", "granularity"), 2, "OPTION=VALUE"),
         (("--hardware", tmp_path / "none.toml"), 2, "cannot be read"),
