@@ -1,6 +1,7 @@
 """Decoding with a growing cache beside ONNX Runtime: steps of one token at several lengths of the past, and a prompt.
 
-    python -m benchmarks.decoding [MODEL ...] [--layers N] [--past 128,1024] [--prompt 512] [--threads N] [--seconds S] [--folder F]
+    python -m benchmarks.decoding [MODEL ...] [--precision float16] [--layers N] [--past 128,1024] [--prompt 512] [--threads N]
+                                  [--seconds S] [--folder F]
 
 ONNX Runtime gets its past by io-binding: what one step gives is bound as the next one's input. Steps of both are taken in turn; a
 step is timed at one length, to which the cache is cut back. What is said of memory is the bytes of weights that a step reads over
@@ -54,7 +55,8 @@ def _onnxruntime(session: Any, tokens: int, past: int, vocabulary: int) -> Step:
     import onnxruntime
 
     given = [one for one in session.get_inputs() if len(one.shape) == 4]
-    ports = {one.name: np.zeros((1, one.shape[1], 0, one.shape[3]), np.float32) for one in given}
+    dtype = np.float16 if "float16" in given[0].type else np.float32
+    ports = {one.name: np.zeros((1, one.shape[1], 0, one.shape[3]), dtype) for one in given}
     if past:
         found = session.run(None, {**_feeds(past, 0, vocabulary), **ports})
         ports = dict(zip(ports, found[1:], strict=True))
@@ -98,7 +100,7 @@ def measure(name: str, path: Path, lengths: list[int], prompt: int, threads: int
     print(f"{path.stem}: a step reads {read / 1e9:.2f} GB of weights; a copy moves {copy:.1f} GB/s")
     for tokens, past in (*((1, length) for length in lengths), (prompt, 0)):
         steps = [_ours(model, tokens, past, vocabulary), _onnxruntime(session, tokens, past, vocabulary)]
-        a, b = (np.asarray(step()).reshape(tokens, -1) for step in steps)
+        a, b = (np.asarray(step()).reshape(tokens, -1).astype(np.float32) for step in steps)
         difference = float(np.abs(a - b).max() / np.abs(b).max())
         ours, other = race(steps, budget)
         share = read / ours.p50_ms / 1e6 / copy
@@ -111,6 +113,7 @@ def measure(name: str, path: Path, lengths: list[int], prompt: int, threads: int
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("models", nargs="*", default=["qwen2.5-0.5b", "llama3.2-1b"], metavar="MODEL")
+    parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="of the exported model")
     parser.add_argument("--layers", type=int, help="so many in place of all")
     parser.add_argument("--past", default="128,1024", help="lengths of the past, with commas")
     parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
@@ -122,7 +125,7 @@ def main() -> None:
     print(machine(asked.threads))
     budget = TimingBudget(runs=15, seconds=asked.seconds, limit_seconds=12 * asked.seconds)
     for name in asked.models:
-        path = export(name, asked.folder, asked.layers)
+        path = export(name, asked.folder, asked.layers, asked.precision)
         lengths = [int(one) for one in asked.past.split(",")]
         measure(name, path, lengths, asked.prompt, worker_count(asked.threads), budget)
 
