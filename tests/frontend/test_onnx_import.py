@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.backend.test
+import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-import onnxruntime
 from fusewise.errors import FusewiseError, InvalidModel, ResourceLimit, UnsupportedModel, UsageError
 from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.onnx_export import to_model

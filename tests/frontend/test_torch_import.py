@@ -7,10 +7,10 @@ import warnings
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import fusewise
-import onnxruntime
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import bind

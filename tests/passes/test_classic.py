@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
 import fusewise
-import onnxruntime
 from fusewise.benchmarking.accuracy import within
 from fusewise.passes.decompositions.classic import CLASSIC, CLASSIC_DOMAIN
 

@@ -9,12 +9,12 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.codegen.steps.drafts import MACHINE, draft_before, native
 
-import onnxruntime
 from fusewise import api
 from fusewise.codegen.kernel import Sharing
 from fusewise.codegen.steps import depth_first

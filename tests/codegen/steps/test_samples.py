@@ -6,12 +6,12 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen.steps.drafts import MACHINE, draft_before
 
-import onnxruntime
 from fusewise import api
 from fusewise.codegen.steps import samples
 from fusewise.codegen.steps.draft import SampleRange
