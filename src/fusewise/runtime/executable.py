@@ -28,10 +28,10 @@ from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.lane import Lane, StepTiming, Walk
+from fusewise.runtime.lanes import Lanes
 from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
 from fusewise.runtime.sizes import named
 from fusewise.runtime.threads import process_number
-from fusewise.runtime.turns import Turns
 
 if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.cache import KernelCache
@@ -243,17 +243,34 @@ def _executable(
         from fusewise.runtime.plans import Plans
 
         arena = aligned_block(0) if resident is None else resident.take(program.arena_bytes)
-        return Executable(contents, Plans(contents, library, workers, arena, parts), figures)
+        plans = Plans(contents, library, workers, arena, parts)
+
+        def other_plans() -> Plans:
+            return plans.beside(Plans(contents, library, 1, aligned_block(0), parts))
+
+        return Executable(contents, plans, figures, other_plans)
     arena = (aligned_block if resident is None else resident.take)(0 if program.is_checked else program.arena_bytes)
     arena.fill(0)
     host = partial(parts, library.addresses)
-    return Executable(contents, run_plan_of(contents, library, workers, arena, host), figures)
+
+    def other_plan() -> RunPlan:
+        check_memory(program.arena_bytes + _own_bytes(program, "output"), "another thread's intermediate results")
+        memory = aligned_block(program.arena_bytes)
+        memory.fill(0)
+        return run_plan_of(contents, library, 1, memory, host)
+
+    return Executable(contents, run_plan_of(contents, library, workers, arena, host), figures, other_plan)
 
 
 class Executable:
-    """A compiled model. `run` may be called from any number of threads; runs of one executable take turns."""
+    """A compiled model. `run` may be called from any number of threads: as many run at the same time as there are cores, each in
+    memory of its own (`runtime.lanes`), where the program is native as a whole and no limit of memory is set; else they take turns.
+    """
 
-    def __init__(self, contents: Contents, plan: RunPlan | Plans, figures: BuildFigures) -> None:
+    def __init__(
+        self, contents: Contents, plan: RunPlan | Plans, figures: BuildFigures, beside: Callable[[], RunPlan | Plans]
+    ) -> None:
+        """`beside` makes a plan in other memory."""
         self.contents = contents
         self.figures = figures
         program = contents.program
@@ -265,7 +282,8 @@ class Executable:
         self._all = self._lane.all
         self._numbers = numbers_by_name(self._made)
         self._own_bytes = _own_bytes(program, "host", "output")
-        self._turns: dict[int, Turns] = {}
+        self._beside = beside
+        self._lanes: dict[int, Lanes] = {}
         self.memory_limit: int | None = None
 
     def get_inputs(self) -> list[PortInfo]:
@@ -356,15 +374,22 @@ class Executable:
 
         given = self._inputs.in_order(values)
         try:
-            with self._turn():
-                return run_rounds(self._lane.plan_for(given), given, ports, lines, count)
+            with self.lanes.first.turn:
+                return run_rounds(self.lanes.first.plan_for(given), given, ports, lines, count)
         except MemoryError as error:
             raise memory_full("the model runs", error) from error
 
-    def _turn(self) -> Turns:
-        """Turns of this process: a forked child must not wait for a thread that only its parent has."""
+    @property
+    def lanes(self) -> Lanes:
+        """Those of this process."""
         process = process_number()
-        return self._turns.get(process) or self._turns.setdefault(process, Turns("the model is run"))
+        return self._lanes.get(process) or self._lanes.setdefault(process, self._new_lanes())
+
+    def _new_lanes(self) -> Lanes:
+        first = self._lane if not self._lanes else self._lane.again()
+        program = self.contents.program
+        alone = not self.is_whole or program.is_checked or program.growth is not None or self.memory_limit is not None
+        return Lanes(first, 1 if alone else worker_count(None), lambda: Lane(self._beside(), 1, len(self._all)))
 
     def _run(
         self,
@@ -376,12 +401,16 @@ class Executable:
     ) -> list[Any]:
         """The `wanted` outputs, by number those `into` arrays that are there. `ResourceLimit` where memory is full."""
         try:
-            with self._turn():
-                if self._plans is None or self._plans.specialist is None:
-                    return self._lane.computed(values, wanted, timings, walk, into)
+            lanes = self.lanes
+            lane = lanes.take() if timings is None and walk is None else lanes.take_first()
+            try:
+                if lane.plans is None or lane.plans.specialist is None:
+                    return lane.computed(values, wanted, timings, walk, into)
                 begin = time.monotonic_ns()
-                results = self._lane.computed(values, wanted, timings, walk, into)
-                self._plans.ran(time.monotonic_ns() - begin)
+                results = lane.computed(values, wanted, timings, walk, into)
+                lane.plans.ran(time.monotonic_ns() - begin)
                 return results
+            finally:
+                lanes.leave(lane)
         except MemoryError as error:
             raise memory_full("the model runs", error) from error

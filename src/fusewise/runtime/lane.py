@@ -13,6 +13,7 @@ from fusewise.records import record
 from fusewise.runtime.arena import RunMemory, address_of
 from fusewise.runtime.run_plan import HostPart, RunPlan, Stretch
 from fusewise.runtime.threads import StepTable, shared_pool
+from fusewise.runtime.turns import Turns
 from fusewise.runtime.written_into import put_in_place
 
 if TYPE_CHECKING:  # a compiled model is opened without it
@@ -43,14 +44,23 @@ class StepTiming:
 
 
 class Lane:
-    """A program's plans, with memory of their own. Used by one thread at a time."""
+    """A program's plans, with memory of their own. Used by one thread at a time, whose `turn` it is; where it `is_crowded`, that
+    thread alone makes the run."""
 
     def __init__(self, plan: RunPlan | Plans, workers: int, outputs: int) -> None:
         """`workers` make a run at most, of a program with so many `outputs`."""
         self.plan = plan if isinstance(plan, RunPlan) else None
         self.plans = None if isinstance(plan, RunPlan) else plan
-        self._workers = workers
+        self.workers = workers
         self.all = range(outputs)
+        self.turn = Turns("the model is run")
+        self.is_crowded = False
+
+    def again(self) -> Lane:
+        """The same lane in a forked child, which must not wait for a thread that only its parent has."""
+        plan = self.plan or self.plans
+        assert plan is not None
+        return Lane(plan, self.workers, len(self.all))
 
     def plan_for(self, values: Sequence[Any]) -> RunPlan:
         """What a run on these inputs goes by."""
@@ -135,9 +145,9 @@ class Lane:
         return made
 
     def _launch(self, part: Stretch, program: Program, timings: list[StepTiming] | None) -> None:
-        workers = self._workers
+        workers = self.workers
         if timings is None:
-            if workers == 1 or part.crew.is_short:
+            if workers == 1 or part.crew.is_short or self.is_crowded:
                 shared_pool().run(part.table, 1)
                 return
             begin = time.monotonic_ns()

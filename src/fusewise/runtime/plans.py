@@ -64,7 +64,15 @@ class Plans:
         self._kept = 1 if program.is_checked else _KEPT
         self.made = 0
         self.specialist: Specialist | None = None
+        self._owner: Plans | None = None
+        self._special_known: dict[Shapes, Special] = {}
         self._last: Shapes = ()
+
+    def beside(self, other: Plans) -> Plans:
+        """`other`, for runs beside those by these plans: it uses the programs that the specialist of these has made."""
+        other._owner = self
+        other._limit = self._limit
+        return other
 
     def limit_memory(self, nbytes: int) -> None:
         """Allow so many bytes for constants, intermediate results and outputs together, if that is less than there is."""
@@ -87,6 +95,8 @@ class Plans:
         if self.specialist is not None:
             for stale in self.specialist.arrived(shapes):
                 self._known.pop(stale, None)
+        elif self._owner is not None:
+            self._look_at_owner(shapes)
         found = self._known.pop(shapes, None)
         if found is None:
             found = self._planned(shapes)
@@ -95,9 +105,22 @@ class Plans:
         self._known[shapes] = found
         return found
 
+    def _look_at_owner(self, shapes: Shapes) -> None:
+        """A plan of another program for these shapes than the owner has by now is forgotten. It may have one at any moment."""
+        specialist = None if self._owner is None else self._owner.specialist
+        if specialist is None or specialist.programs.get(shapes) is self._special_known.get(shapes):
+            return
+        now = specialist.programs
+        for stale in [shapes, *(other for other, one in self._special_known.items() if now.get(other) is not one)]:
+            self._known.pop(stale, None)
+            self._special_known.pop(stale, None)
+        special = now.get(shapes)
+        if special is not None:
+            self._special_known[shapes] = special
+
     def _make_room(self) -> None:
         """Forget the plan used longest ago, if there are enough. Those of programs of one size, which take longer to make, stay."""
-        special = {} if self.specialist is None else self.specialist.programs
+        special = self._special_known if self.specialist is None else self.specialist.programs
         others = [shapes for shapes in self._known if shapes not in special] if special else self._known
         if len(others) >= self._kept:
             self._maker.reuse(self._known.pop(next(iter(others))))
@@ -114,6 +137,11 @@ class Plans:
                 return self._special(self.specialist.programs[shapes], self.specialist.own_bytes)
             except (FusewiseError, MemoryError, ValueError):
                 self.specialist.forget(shapes)
+        if shapes in self._special_known:
+            try:
+                return self._special(self._special_known[shapes], 0)
+            except (FusewiseError, MemoryError, ValueError):
+                pass  # the program for all sizes takes less
         return self._general(shapes)
 
     def _special(self, special: Special, own_bytes: int) -> RunPlan:
