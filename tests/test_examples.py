@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from benchmarks.torch_models import import_timm
-from examples import generate
+from examples import generate, web_service
 from onnx import TensorProto, helper, numpy_helper
 from tests.runtime.test_growing import decoder
 
@@ -78,3 +78,22 @@ def test_a_model_of_timm_is_compiled(monkeypatch: pytest.MonkeyPatch, capsys: py
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["difference", "first call", "run"]
     assert float(lines[0].split()[1]) <= 1e-5
+
+
+def test_the_web_service_answers_as_on_onnx_runtime(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    pytest.importorskip("onnxruntime")
+    arguments = ["--clients", "3", "--requests", "2", "--rounds", "1", "--threads", "1"]
+    monkeypatch.setattr("sys.argv", ["web_service", *arguments])
+    web_service.main()
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert float(first.rpartition(" ")[2]) < 1e-5
+    assert [row.split()[0] for row in rows] == ["fusewise", "onnxruntime"]
+    assert all(float(row.split()[2]) > 0 for row in rows)
+
+
+def test_the_web_service_says_what_is_wrong_with_a_request(tmp_path: Path) -> None:
+    with web_service.served("fusewise", web_service.network(tmp_path / "n.onnx"), 1) as (port, row):
+        connection = web_service.HTTPConnection("127.0.0.1", port)
+        with pytest.raises(RuntimeError, match="reshape"):
+            web_service.ask(connection, np.zeros(5, np.float32))
+        assert web_service.ask(connection, np.zeros((2, *row), np.float32)).shape == (20,)

@@ -62,7 +62,7 @@ def test_a_lane_is_one_threads_at_a_time(workers: int, most: int) -> None:
     assert not found._waiting
 
 
-def test_who_comes_first_is_served_first() -> None:
+def test_who_waits_first_is_served_first() -> None:
     found, order = Lanes(lane(), 1, lane), []
 
     def client(number: int) -> None:

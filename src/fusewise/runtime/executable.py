@@ -28,7 +28,7 @@ from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.lane import Lane, StepTiming, Walk
-from fusewise.runtime.lanes import Lanes
+from fusewise.runtime.lanes import LANES_A_CORE, Lanes
 from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
 from fusewise.runtime.sizes import named
 from fusewise.runtime.threads import process_number
@@ -263,7 +263,7 @@ def _executable(
 
 
 class Executable:
-    """A compiled model. `run` may be called from any number of threads: as many run at the same time as there are cores, each in
+    """A compiled model. `run` may be called from any number of threads: up to two for each core run at the same time, each in
     memory of its own (`runtime.lanes`), where the program is native as a whole and no limit of memory is set; else they take turns.
     """
 
@@ -389,7 +389,9 @@ class Executable:
         first = self._lane if not self._lanes else self._lane.again()
         program = self.contents.program
         alone = not self.is_whole or program.is_checked or program.growth is not None or self.memory_limit is not None
-        return Lanes(first, 1 if alone else worker_count(None), lambda: Lane(self._beside(), 1, len(self._all)))
+        return Lanes(
+            first, 1 if alone else LANES_A_CORE * worker_count(None), lambda: Lane(self._beside(), 1, len(self._all))
+        )
 
     def _run(
         self,

@@ -1,8 +1,10 @@
 """Several lanes of one program, for threads that run it at the same time.
 
 A run by itself has all workers. Where runs of as many threads are under way as there are workers, each is made by its own thread in
-a lane of its own, which is sooner done with all of them: workers need not meet, and nobody waits for more than there are cores. Who
-comes first is served first. Other lanes than the first are made when threads have had to wait for each other some times.
+a lane of its own, which is sooner done with all of them: workers need not meet. A thread that comes takes a lane that is free; where
+there is none it waits, and who waits first is called first. A thread that comes may take what another was called for: the other has to
+wait for the interpreter before it can, and the lane would lie idle. So there are more lanes than cores: a thread that waits for the
+interpreter after its run still has one. Other lanes than the first are made when threads have had to wait some times.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from contextlib import suppress
 from fusewise.errors import ResourceLimit
 from fusewise.runtime.lane import Lane
 
-__all__ = ["Lanes"]
+__all__ = ["LANES_A_CORE", "Lanes"]
+
+LANES_A_CORE = 2
+"""Sixteen clients of a web service on two cores got 540 answers a second with two lanes, 670 with four, 620 with eight."""
 
 _PATIENCE = 8
 """Runs that had to wait before there is another lane."""
@@ -44,7 +49,7 @@ class Lanes:
     def take(self) -> Lane:
         """A lane for this thread alone, until it leaves it. `UsageError` for a thread that has one."""
         first = self.first
-        if not self._waiting and first.turn.try_enter():
+        if first.turn.try_enter():
             if self._others:
                 return self._entered(first)
             first.is_crowded = False  # no call, during which a signal might come and the lane be lost
@@ -75,7 +80,7 @@ class Lanes:
         self._waited += 1
         if self._waited >= _PATIENCE and len(self._lanes) < self._most:
             self._grow()
-        found = None if self._waiting else self._free()
+        found = self._free()
         is_new = True
         while found is None:
             ticket = threading.Lock()
