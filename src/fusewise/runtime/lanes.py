@@ -1,10 +1,10 @@
 """Several lanes of one program, for threads that run it at the same time.
 
-A run by itself has all workers. Where runs of as many threads are under way as there are workers, each is made by its own thread in
-a lane of its own, which is sooner done with all of them: workers need not meet. A thread that comes takes a lane that is free; where
-there is none it waits, and who waits first is called first. A thread that comes may take what another was called for: the other has to
-wait for the interpreter before it can, and the lane would lie idle. So there are more lanes than cores: a thread that waits for the
-interpreter after its run still has one. Other lanes than the first are made when threads have had to wait some times.
+A run by itself has all workers. Where runs of as many threads are under way as there are workers, each is made by its own thread
+in a lane of its own, which is sooner done with all of them: workers need not meet. A thread that comes takes a lane that is free;
+where there is none it waits, and who waits first is called first. A thread that comes may take what another was called for: the
+other has to wait for the interpreter before it can, and the lane would lie idle. So there are more lanes than cores: a thread that
+waits for the interpreter after its run still has one. Other lanes than the first are made when threads have had to wait some times.
 """
 
 from __future__ import annotations
