@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import fusewise
-import onnxruntime
 from fusewise.benchmarking.inputs import random_feeds
 from fusewise.errors import UsageError
 from fusewise.frontend.onnx_import import load

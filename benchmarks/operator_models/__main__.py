@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import torch
 from benchmarks.operator_models.build import Build, exported
 from benchmarks.operator_models.built import keypoints, long_lstm, raft
 from benchmarks.operator_models.exported import deformable_detr, mask2former, rt_detr, speech_encoder, vits
 from benchmarks.zoo import machine
 
-import onnxruntime
 from fusewise import api
 from fusewise.benchmarking.accuracy import worst_error
 from fusewise.benchmarking.roofline import alike

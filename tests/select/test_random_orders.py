@@ -40,10 +40,9 @@ TOLERANCE = {"exact": 1e-5, "reassociating": 1e-4, "approximate": 2e-2}
 
 def answers(graph: Graph, feeds: dict[str, Any]) -> list[np.ndarray]:
     """ONNX Runtime's, optimisations off; the reference evaluator's for an Attention that it does not know."""
+    import onnxruntime
     from onnx.reference import ReferenceEvaluator
     from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
 import fusewise
-import onnxruntime
 from fusewise import api
 from fusewise.errors import InvalidData
 from fusewise.ir.graph import Node, attributes_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from tests.passes.gradient.computed import apart, in_type
 from tests.passes.gradient.in_torch import gradients
 
 import fusewise
-import onnxruntime
 from fusewise.benchmarking.inputs import random_feeds
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.dtypes import FLOAT64, INT64
