@@ -192,6 +192,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="of a session; 0: what the machine offers")
     asked = parser.parse_args()
+    if asked.model and not Path(asked.model).is_file():
+        parser.error(f"there is no file {asked.model}")
     with tempfile.TemporaryDirectory() as folder:
         model = Path(asked.model) if asked.model else network(Path(folder) / "network.onnx")
         if asked.serve:
