@@ -45,3 +45,14 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
 def test_a_missing_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write .*No such file"):
         write_text(tmp_path / "none" / "a", "text")
+
+
+def test_a_device_is_written_to_and_stays_one() -> None:
+    full = Path("/dev/full")
+    if not full.is_char_device():
+        pytest.skip("this system has no /dev/full")
+    with pytest.raises(ResourceLimit, match="cannot write /dev/full: No space left on device"):
+        write_text(full, "much")
+    assert full.is_char_device() and not list(full.parent.glob(".full.*"))
+    write_text(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").is_char_device()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
-from fusewise.compiling import Progress, planned, tell_of_cliff
+from fusewise.compiling import Progress, frozen, planned, tell_of_cliff
 from fusewise.errors import UsageError, within_memory
 from fusewise.options import Options, options_from, settings_of
 from fusewise.runtime.folder import cache_folder, first_only
@@ -191,6 +191,8 @@ def _compiled(
     from fusewise.runtime.model_cache import ModelCache, describes, unchanged
 
     begin = time.perf_counter()
+    if progress is not None:
+        progress("loading", 0.0)
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     key = None if folder is None or trace is not None or weights else _key(model, chosen)
@@ -239,6 +241,7 @@ def _compiled(
         )
     built.limit_memory(chosen.memory_limit)
     figures = summary_of(graph, program, choice, built.figures, (time.perf_counter() - begin) * 1e3)
+    figures["frozen"] = frozen(partial(read, model), bound, chosen)
     tell_of_cliff(figures, chosen)
     choosing = program.figures["host_steps"] or any(node.op == "If" for node in bound.nodes)
     again = partial(_once_more, model, lambda: bound, chosen) if choosing else None
@@ -401,6 +404,7 @@ def verify(
     inputs: str = "random",
     tolerance: float | None = None,
     bisect: bool = True,
+    trace: Trace | None = None,
     **settings: Unpack[OptionsDict],
 ) -> Verification:
     """Compare the compiled model with ONNX Runtime, or ONNX's reference evaluator, on inputs from `seed`.
@@ -421,7 +425,7 @@ def verify(
         return compile(graph, replace(chosen, shapes={}, symbols={}, values={}), trace=trace)
 
     source = _built(model)
-    return verified(source, read(source), build, wanted)
+    return verified(source, read(source), build, wanted, trace)
 
 
 @within_memory("the model is timed")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fusewise.lower.program import Program
     from fusewise.making import CompilationChoice, Making
 
-__all__ = ["Progress", "planned", "tell_of_cliff"]
+__all__ = ["Progress", "frozen", "planned", "tell_of_cliff"]
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the finished share of it, 0 to 1."""
@@ -30,9 +30,13 @@ def planned(
 
     if options.disable and isinstance(options.passes, bool | str):
         require_known(options.disable)
+    tell = progress or (lambda what, share: None)
+    tell("rewriting", 0.0)
     graph, making = _legal(bound, options, trace, warn)
     choice, costs = _known(graph, making, options, warn, progress)
+    tell("fusing", 0.0)
     groups = grouped(graph, making, trace, choice, costs)
+    tell("generating code", 0.0)
     program = generated(groups, making, trace, choice)
     names = _idle(options, trace) if options.disable and trace.limit is None else []
     if names:
@@ -79,6 +83,27 @@ def _known(
     from fusewise.choices import known
 
     return known(folder, graph, making, warn)
+
+
+def frozen(source: Callable[[], Graph], bound: Graph, options: Options) -> dict[str, Any]:
+    """What the compiled model has for good that the model leaves open, as plain data.
+
+    `sizes` of free dimensions by name, `values` of inputs that were given, and `defaults`: inputs that the model has a value for.
+    `source` reads the model as it was written; it is asked only where something was given, or every dimension must have a size.
+    """
+    from fusewise.frontend.functions import defaults_of
+    from fusewise.ir.types import TensorType
+
+    sizes: dict[str, int] = {}
+    if options.shapes or options.symbols or options.values or options.tune or not options.free:
+        written = source()
+        for name in bound.inputs:
+            before, after = written.types.get(name), bound.types[name]
+            if isinstance(before, TensorType) and isinstance(after, TensorType) and before.shape and after.shape:
+                for axis, (dim, size) in enumerate(zip(before.shape, after.shape, strict=False)):
+                    if not isinstance(dim, int) and isinstance(size, int):
+                        sizes[str(dim) if dim else f"{name} axis {axis}"] = size
+    return {"sizes": sizes, "values": list(options.values), "defaults": list(defaults_of(bound.metadata))}
 
 
 def tell_of_cliff(summary: Mapping[str, Any], options: Options) -> None:

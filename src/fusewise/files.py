@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fusewise.errors import ResourceLimit, UsageError
+from fusewise.errors import FusewiseError, ResourceLimit, UsageError
 
 __all__ = ["write_text", "written_whole"]
 
@@ -20,6 +20,10 @@ def written_whole(*targets: Path, settled: bool = True) -> Iterator[tuple[Path, 
     `settled`: wait until the contents are on the disk, so that not even a power failure leaves half of them. Raises
     `ResourceLimit` when there is no room, and `UsageError` when the place may not be written to.
     """
+    if any(target.exists() and not target.is_file() and not target.is_dir() for target in targets):
+        with _written_through(targets) as drafts:
+            yield drafts
+        return
     temporary = tuple(target.with_name(f".{target.name}.{os.urandom(8).hex()}") for target in targets)
     try:
         for path in temporary:
@@ -31,13 +35,36 @@ def written_whole(*targets: Path, settled: bool = True) -> Iterator[tuple[Path, 
         for path, target in zip(temporary, targets, strict=True):
             path.replace(target)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise ResourceLimit(f"cannot write {targets[-1]}: {error.strerror}; nothing was left behind") from None
-        raise UsageError(f"cannot write {targets[-1]}: {error.strerror}") from None
+        raise _told(targets[-1], error) from None
     finally:
         for path in temporary:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _written_through(targets: tuple[Path, ...]) -> Iterator[tuple[Path, ...]]:
+    """The same for a device or a pipe, which is written to and not replaced: the contents go there when all went well."""
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="fusewise-") as folder:
+        drafts = tuple(Path(folder) / f"{k}-{target.name}" for k, target in enumerate(targets))
+        try:
+            for path in drafts:
+                path.touch()
+            yield drafts
+            for path, target in zip(drafts, targets, strict=True):
+                with path.open("rb") as source, target.open("wb") as there:
+                    shutil.copyfileobj(source, there)
+        except OSError as error:
+            raise _told(targets[-1], error) from None
+
+
+def _told(target: Path, error: OSError) -> FusewiseError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ResourceLimit(f"cannot write {target}: {error.strerror}; nothing was left behind")
+    return UsageError(f"cannot write {target}: {error.strerror}")
 
 
 def write_text(path: Path, text: str) -> None:

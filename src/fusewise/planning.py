@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -257,8 +258,12 @@ def _hardware(options: PlanOptions) -> Hardware:
 
 
 def _told(progress: Progress, budget: SearchBudget) -> Callable[[int, float], None]:
+    begin = time.perf_counter()
+
     def tell(plans: int, best: float) -> None:
-        progress(f"{plans:,} plans, best {best:,.6g}", 0.0 if budget.plans is None else plans / budget.plans)
+        spent = (plans, budget.plans), (time.perf_counter() - begin, budget.seconds)
+        share = max((used / limit for used, limit in spent if limit), default=0.0)
+        progress(f"planning: {plans:,} plans, best {best:,.6g}", min(1.0, share))
 
     return tell
 

@@ -199,7 +199,7 @@ def run_sweep(
             done[task.key] = row
             del waiting[task.key]
             if progress is not None:
-                progress(f"{len(done)} of {len(tasks)} plans", len(done) / len(tasks))
+                progress(f"planning: {len(done)} of {len(tasks)} plans", len(done) / len(tasks))
     return [done[task.key] for task in tasks]
 
 

@@ -67,15 +67,17 @@ class _Tried:
     compiled: Graph
 
 
-def verified(source: object, graph: Graph, build: Build, settings: VerificationSettings) -> Verification:
-    """Compare what `build` makes of a graph with a reference, set of inputs by set.
+def verified(
+    source: object, graph: Graph, build: Build, settings: VerificationSettings, trace: Trace | None = None
+) -> Verification:
+    """Compare what `build` makes of a graph with a reference, set of inputs by set. Decisions go into `trace`.
 
     `source` is the model as the user gave it, `graph` the same as read, its free dimensions symbols. A graph of ordinary shapes
     that cannot be bound, compiled or run raises what that raises; `UnsupportedModel` where no reference runs it.
     """
     with tempfile.TemporaryDirectory(prefix="fusewise-verify-") as folder:
         tried = _sets(source, graph, settings, Path(folder))
-    trace = Trace()
+    trace = Trace() if trace is None else trace
     models = {id(tried[0].compiled): build(tried[0].compiled, trace)}
     cases = [_compared(one, build, models, settings.tolerance) for one in tried]
     worst = _worst(cases)

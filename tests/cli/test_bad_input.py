@@ -107,7 +107,9 @@ def test_an_absolute_location_of_external_data(fusewise, tiny, tmp_path):
 
 def test_an_operator_that_does_not_exist(fusewise, write):
     path = write([helper.make_node("Frobnicate", ["x"], ["y"], name="f")], {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])})
-    refused(fusewise, path, 3, "Frobnicate", VERBS)
+    refused(fusewise, path, 3, "Frobnicate", [verb for verb in VERBS if verb != "inspect"])
+    told = fusewise("inspect", path)  # which says what else can be read
+    assert told.status == 3 and "Frobnicate" in told.sentence and "Frobnicate" in told.out
 
 
 def test_a_cycle(fusewise, write):

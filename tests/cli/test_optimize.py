@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import xml.etree.ElementTree as ET
 
@@ -243,3 +244,54 @@ def test_a_file_for_onnx_runtime_alone(fusewise, write, tmp_path):
     assert [(node.domain, node.op_type) for node in onnx.load(output).graph.node] == [("com.microsoft", "FusedMatMul")]
     refused = fusewise("optimize", path, "--target", "other", "-o", output)
     assert refused.status == 2 and "there are onnx, onnxruntime" in refused.err
+
+
+def test_what_is_written_is_said(fusewise, module, tmp_path):
+    output = tmp_path / "out.onnx"
+    ended = fusewise("optimize", module, "--search", "relaxed", "--machine", "gpu", "--alpha", "1.6", "-o", output)
+    assert ended.status == 0, ended.err
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["operator", "before", "after"] in lines
+    assert ["Conv", "2", "1"] in lines and ["Add", "1", "0"] in lines and ["all", "4", "2"] in lines
+    assert f"{output} (" in ended.out and ", 2 nodes)" in ended.out
+    assert ended.out.splitlines()[-1].startswith("answers  agree in onnxruntime: 'y' differs by ")
+    found = json.loads(fusewise("optimize", module, "-o", output, "--no-check", "--json").out)
+    assert found["check"] is None and found["operators"]["before"]["Conv"] == 2
+    assert "none: -o FILE.onnx writes the graph" in fusewise("optimize", module).out
+
+
+def test_the_model_is_not_overwritten_unless_asked(fusewise, module, tmp_path):
+    before, link = module.read_bytes(), tmp_path / "link.onnx"
+    link.hardlink_to(module)
+    for output in (module, link):
+        refused = fusewise("optimize", module, "-o", output)
+        assert refused.status == 2
+        assert "is the model itself; write to another file, or overwrite it with --force" in refused.sentence
+    assert module.read_bytes() == before
+    assert fusewise("optimize", module, "-o", module, "--force").status == 0
+    assert module.read_bytes() != before
+
+
+def test_other_answers_are_not_written(fusewise, module, tmp_path, monkeypatch):
+    from fusewise import optimizing
+    from fusewise.ops.build import GraphBuilder
+
+    b = GraphBuilder()
+    kernel = b.constant(np.ones((32, 32, 1, 1), np.float32))
+    b.op("Conv", b.input("x", (1, 32, 14, 14)), kernel, name="other")
+    wrong = b.finish(b.op("Relu", "other_out"))
+    usual = optimizing.optimized
+    monkeypatch.setattr(
+        optimizing, "optimized", lambda *words, **how: dataclasses.replace(usual(*words, **how), graph=wrong)
+    )
+    ended = fusewise("optimize", module, "-o", tmp_path / "out.onnx")
+    assert ended.status == 4 and ended.out == ""
+    assert "nothing was written: the answers differ in onnxruntime: 'y' differs by " in ended.sentence
+    assert not (tmp_path / "out.onnx").exists()
+    assert fusewise("optimize", module, "-o", tmp_path / "out.onnx", "--no-check").status == 0
+
+
+def test_a_search_that_finds_nothing_says_so(fusewise, tiny_path):
+    ended = fusewise("optimize", tiny_path, "--search", "greedy", "--faster-in", "none")
+    assert "no substitution that makes the model cheaper" in ended.out
+    assert "as before" in ended.out

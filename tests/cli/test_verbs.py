@@ -255,9 +255,9 @@ def test_verify_agrees(fusewise, tiny_path):
 def test_verify_ends_with_a_sentence(fusewise, tiny_path):
     ended = fusewise("verify", tiny_path, "--inputs", "hostile")
     assert ended.status == 0, ended.err
-    assert ended.out.splitlines()[-1].startswith(
-        f"{tiny_path}: answers agree with onnxruntime's (inputs: random, zeros,"
-    )
+    verdict = ended.out.splitlines()[-1]
+    assert verdict.startswith(f"{tiny_path}: answers agree with onnxruntime's: output 'y' differs by ")
+    assert ", at most 1e-05 (inputs: random, zeros," in verdict
     assert "inputs NaN" in ended.out
     found = json.loads(fusewise("verify", tiny_path, "--inputs", "hostile", "--json").out)
     assert found["sentence"].startswith("answers agree")
@@ -517,9 +517,13 @@ def test_a_trace_that_cannot_be_written(fusewise, tiny_path, tmp_path):
 
 
 def test_a_batch_that_a_model_cannot_have(fusewise, tiny_path):
-    ended = fusewise("bench", tiny_path, "--batch", "2")
+    b = GraphBuilder()
+    path = tiny_path.with_name("joined.onnx")
+    joined = b.op("Concat", b.input("x", (1, 4)), b.constant(np.ones((1, 3), np.float32)), axis=1, name="joined")
+    save(b.finish(joined), path)
+    ended = fusewise("bench", path, "--batch", "2")
     assert ended.status == 2
-    assert "'x' has no name" in ended.sentence
+    assert "cannot be run for a batch of 2: node 'joined'" in ended.sentence
 
 
 @pytest.mark.parametrize("verb", ["compile", "run", "verify"])
@@ -598,3 +602,25 @@ def test_contents_that_are_none(fusewise, sliced_path, given):
     ended = fusewise("compile", sliced_path, "--no-cache", "--value", given)
     assert ended.status == 2
     assert "--value" in ended.err or "value" in ended.err
+
+
+def test_more_threads_than_cores_are_told_of(fusewise, tiny_path, monkeypatch):
+    from fusewise.runtime import host
+
+    usual = host.worker_count
+    monkeypatch.setattr(
+        host, "worker_count", lambda requested=None, *rest: 2 if requested is None else usual(requested)
+    )
+    ended = fusewise("compile", tiny_path, "--threads", "64", "--no-cache")
+    assert ended.status == 0
+    assert ended.sentence.startswith("64 threads share 2 cores here: they wait for each other")
+    assert fusewise("compile", tiny_path, "--threads", "2", "--no-cache").err == ""
+    assert fusewise("compile", tiny_path, "--threads", "257").status == 2
+
+
+def test_sizes_have_units_everywhere(fusewise, tiny_path):
+    for words in (("plan", tiny_path, "--buffer", "256"), ("compile", tiny_path, "--memory-limit", "256")):
+        refused = fusewise(*words)
+        assert (refused.status, refused.out) == (2, "")
+        assert "did you mean 256KiB?" in refused.sentence
+    assert fusewise("run", tiny_path, "--memory-limit", "64MiB").status == 0

@@ -121,7 +121,10 @@ class Verification:
             sets = ", ".join(case.inputs for case in self.cases if case.refused is None) or self.inputs
             refused = ", ".join(case.inputs for case in self.cases if case.refused is not None)
             rest = f"; no reference takes {refused}" if refused else ""
-            return f"answers agree with {self.reference}'s (inputs: {sets}{rest})"
+            worst = Case(self.inputs, True, self.errors, self.tolerances).worst
+            figures = "" if worst is None else f"{self.errors[worst]:.2e}, at most {self.tolerances[worst]:.0e}"
+            far = "" if worst is None else f": output {worst!r} differs by {figures}"
+            return f"answers agree with {self.reference}'s{far} (inputs: {sets}{rest})"
         case = next((case for case in self.cases if case.inputs == self.inputs), None)
         case = case or Case(self.inputs, False, self.errors, self.tolerances)
         look = "; ".join(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json as text
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +30,7 @@ from fusewise.cli.options import (
     Threads,
     Tune,
     Values,
+    check_folder,
     model_of,
     options_of,
     sizes_of,
@@ -34,15 +38,24 @@ from fusewise.cli.options import (
 from fusewise.errors import UsageError
 from fusewise.files import write_text
 
+if TYPE_CHECKING:
+    from fusewise.ir.graph import Graph
+
 __all__ = ["bench"]
 
 Versus = Annotated[
-    str, typer.Option("--vs", metavar="NAMES", help="Runtimes, comma-separated: onnxruntime, openvino; or none.")
+    str,
+    typer.Option(
+        "--vs",
+        metavar="NAMES",
+        help="Runtimes, comma-separated: onnxruntime, openvino, for file.py:NAME also torch and torch.compile; or none.",
+    ),
 ]
 Runs = Annotated[int, typer.Option("--runs", min=1, help="At least so many timed runs of each runtime.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.0, help="At least so many timed seconds of each runtime.")]
 Batch = Annotated[
-    int | None, typer.Option("--batch", min=1, help="Samples in each input (zoo models, or a named first dimension).")
+    int | None,
+    typer.Option("--batch", min=1, help="Samples in each input; a fixed batch is rewritten where shapes follow."),
 ]
 Profile = Annotated[bool, typer.Option("--profile", help="Print where the time goes: a roofline of every group.")]
 TraceFile = Annotated[
@@ -98,18 +111,18 @@ def bench(
 
     context.params["symbol"], sizes = sizes_of(symbol)
     options = options_of(context)
-    subject: Any = model_of(model, exported)
     if sizes and (profile or trace is not None or memory or caches):
         raise UsageError(
             "several sizes are timed, not looked into: give each symbol one size with --profile, --trace or --memory"
         )
-    if batch is not None:
-        subject, symbols = batched(subject, batch)
-        options = replace(options, symbols={**options.symbols, **symbols})
+    check_folder(trace)
     levels = None if caches is None else parsed_levels(caches)
-    counting = partial(_counted, subject, options, seed, levels, seconds) if memory or levels else None
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
-    with progress() as report:
+    with progress() as report, _module(model_of(model, exported), peers) as (subject, program):
+        if batch is not None:
+            subject, symbols = batched(subject, batch)
+            options = replace(options, symbols={**options.symbols, **symbols})
+        counting = partial(_counted, subject, options, seed, levels, seconds) if memory or levels else None
         found = api.bench(
             subject,
             options,
@@ -117,6 +130,7 @@ def bench(
             seed=seed,
             budget=TimingBudget(runs=runs, seconds=seconds),
             weigh=weigh,
+            program=program,
             sizes=sizes,
             progress=report,
         )
@@ -125,6 +139,7 @@ def bench(
             figures, events = api.profile(subject, options, seed=seed, tune=0.0)
         if counting is not None:
             found["memory"] = counting(report)
+    found["model"] = model
     if trace is not None:
         write_text(trace, text.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
     if profile:
@@ -137,6 +152,28 @@ def bench(
             _show_roofline(found["profile"])
         if counting is not None:
             _show_memory(found["memory"])
+
+
+@contextmanager
+def _module(model: str, peers: Sequence[str]) -> Iterator[tuple[Graph | str, Path | None]]:
+    """MODEL, of a module in a file the graph, and the same module as a file for peers that run modules; None where none does.
+
+    `UsageError` where there is such a peer, and MODEL is no module.
+    """
+    from fusewise.benchmarking.peers import peers_named
+    from fusewise.frontend.torch_file import graph_in, is_module_name
+
+    needy = [peer.name for peer in peers_named(tuple(peers)) if peer.needs_program]
+    if not is_module_name(model):
+        if needy:
+            raise UsageError(
+                f"{needy[0]} runs PyTorch modules: name one as file.py:NAME, or leave {needy[0]} out of --vs"
+            )
+        yield model, None
+        return
+    with TemporaryDirectory(prefix="fusewise-bench-") as folder:
+        path = Path(folder) / "program.pt2" if needy else None
+        yield graph_in(model, path), path
 
 
 def _counted(subject: Any, options: Any, seed: int, levels: Any, seconds: float, progress: Any) -> dict[str, Any]:
@@ -186,19 +223,23 @@ def _ms(milliseconds: float) -> str:
 
 
 def _show_one(found: dict[str, Any]) -> None:
-    from fusewise.cli.show import table
+    from fusewise.cli.show import sentence, table
 
     headings = ("runtime", "p50 ms", "p90 ms", "min ms", "compile ms", "load ms", "peak MB", "difference")
     rows = []
     for name, row in found["runtimes"].items():
         if "error" in row:
-            rows.append((name, f"cannot run it: {row['error'][:80]}", "", "", "", "", "", ""))
+            rows.append((name, "cannot", *[""] * (len(headings) - 2)))
             continue
         error = row["max_rel_error"]
         times = [_ms(row[key]) for key in ("p50_ms", "p90_ms", "min_ms")]
         costs = ["-" if row.get(key) is None else f"{row[key]:.0f}" for key in ("compile_ms", "load_ms", "peak_rss_mb")]
         rows.append((name, *times, *costs, "-" if error is None else f"{error:.1e}"))
-    table(headings, rows, title=f"{found['model']}, {found['precision']}, {found['threads']} threads")
+    ranks = (0, 1, 4, 3, 5, 6, 7, 2)
+    table(headings, rows, title=f"{found['model']}, {found['precision']}, {found['threads']} threads", ranks=ranks)
+    for name, row in found["runtimes"].items():
+        if "error" in row:
+            sentence(f"{name} cannot run it: {row['error']}")
     if found["ratio"] is not None:
         verdict = "faster" if found["ratio"] >= 1 else "slower"
         factor = max(found["ratio"], 1 / found["ratio"])
@@ -211,7 +252,7 @@ def _runs(found: dict[str, Any]) -> int:
 
 def _show_memory(found: dict[str, Any]) -> None:
     """A row for each variant, the groups that miss most, what the processor counted, and what it does not count."""
-    from fusewise.cli.show import count, table
+    from fusewise.cli.show import count, sentence, table
     from fusewise.counting import headings, rows
 
     levels = ", ".join(f"{level['name']} {level['bytes'] >> 10} KB" for level in found["caches"])
@@ -235,7 +276,7 @@ def _show_memory(found: dict[str, Any]) -> None:
         figures = [(event, *(count(each.get(event)) for each in counters)) for event in counters[0]]
         table(("the processor's own counters, a run", *found["variants"]), figures)
     if found["without_counters"]:
-        typer.echo(f"not counted by the processor: {found['without_counters']}")
+        sentence(f"not counted by the processor: {found['without_counters']}")
 
 
 _MOST_ROWS, _MOST_NAMES, _MOST_GROUPS = 40, 3, 8
@@ -276,7 +317,7 @@ def _show_roofline(found: dict[str, Any]) -> None:
         f"{machine['gflops']:.0f} GFLOP/s; {', '.join(_level(level) for level in machine['levels'])} GB/s"
     )
     headings = ("group", "count", "ms", "share", "GFLOP/s", "GB/s", "of peak", "kernel", "nodes")
-    table(headings, rows, title, words=(0, 6, 7, 8))
+    table(headings, rows, title, words=(0, 6, 7, 8), ranks=(0, 5, 1, 2, 6, 7, 3, 4, 8))
     if len(groups) > _MOST_ROWS:
         typer.echo(f"{len(groups) - _MOST_ROWS} more kinds of groups; --json has every group")
     if machine["disturbed"]:

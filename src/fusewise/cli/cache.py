@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fusewise.cli.examples import examples
 from fusewise.cli.options import Json
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ cache = typer.Typer(
 )
 
 
-@cache.command()
+@cache.command(epilog=examples("cache info"))
 def info(json: Json = False) -> None:
     """Say where compiled models and kernels are kept, how many, and how large."""
     from fusewise.cli.show import facts, print_json
@@ -32,7 +33,7 @@ def info(json: Json = False) -> None:
         facts([(name, f"{i.files} files, {i.nbytes / 1e6:.1f} MB in {i.folder}") for name, i in found.items()])
 
 
-@cache.command()
+@cache.command(epilog=examples("cache clear"))
 def clear(json: Json = False) -> None:
     """Throw away every compiled model and kernel; they are made again when needed."""
     from fusewise.cli.show import print_json

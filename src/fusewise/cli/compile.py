@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fusewise.cli.decisions import DecisionsFile, check_decisions_file, traced
 from fusewise.cli.options import (
     Cache,
     Disable,
@@ -26,8 +27,10 @@ from fusewise.cli.options import (
     Threads,
     Tune,
     Values,
+    check_folder,
     model_of,
     options_of,
+    source_of,
 )
 from fusewise.compiled import SUFFIX
 from fusewise.errors import UsageError
@@ -77,6 +80,7 @@ def compile_model(
     memory_limit: MemoryLimit = None,
     specialize: Specialize = 0,
     passes: PassList = None,
+    decisions: DecisionsFile = None,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -98,8 +102,10 @@ def compile_model(
         if output is None:
             raise UsageError("--sign signs a file; say which with --output")
         signer(sign)  # tells of a key that is none before the work is done
-    with progress() as report:
-        compiled = api.compile(model, options, progress=report)
+    check_decisions_file(decisions)
+    check_folder(output, decisions)
+    with progress() as report, traced(decisions, options.disable) as trace:
+        compiled = api.compile(source_of(model), options, trace=trace, progress=report)
         if output is not None:
             report("writing", 1.0)
             compiled.save(output, sign=sign)
@@ -114,6 +120,7 @@ def compile_model(
             ("compile time", f"{summary['compile_ms']:.0f} ms"),
             *_tuning(summary["tuning"]),
             *([("free dimensions", ", ".join(summary["symbols"]))] if summary["symbols"] else []),
+            *_frozen(summary["frozen"]),
             ("groups", str(summary["groups"])),
             ("kernels", str(summary["kernels"])),
             ("arena", f"{summary['arena_bytes'] / 1e6:.1f} MB"),
@@ -121,6 +128,23 @@ def compile_model(
             *(("  on the host", on_the_host(row)) for row in summary["host"]),
         ]
     )
+
+
+def _frozen(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the model leaves open and is the same in every run of the compiled one."""
+    rows = []
+    if found["sizes"]:
+        rows.append(("frozen sizes", ", ".join(f"{name}={size}" for name, size in found["sizes"].items())))
+    if found["values"]:
+        rows.append(("frozen inputs", f"{', '.join(found['values'])} (constants, with the values given)"))
+    if found["defaults"]:
+        some, more = found["defaults"][:_MOST_NAMES], len(found["defaults"]) - _MOST_NAMES
+        others = f" and {more} more" if more > 0 else ""
+        rows.append(("folded inputs", f"{', '.join(some)}{others} (the model has a value for them)"))
+    return rows
+
+
+_MOST_NAMES = 6
 
 
 def _tuning(found: dict[str, Any] | None) -> list[tuple[str, str]]:

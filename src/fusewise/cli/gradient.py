@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fusewise.cli.options import Json, ModelName, Shapes, Symbols, numbers_of, shapes_of
+from fusewise.cli.options import Json, ModelName, Shapes, Symbols, check_folder, numbers_of, shapes_of, source_of
 from fusewise.errors import UsageError
 
 __all__ = ["gradient"]
@@ -45,7 +45,8 @@ def gradient(
 
     if output is not None and output.suffix != ".onnx":
         raise UsageError(f"{output.name!r} should end in .onnx")
-    graph = api.load(model, shapes=shapes_of(shape), symbols=numbers_of(symbol))
+    check_folder(output)
+    graph = api.load(source_of(model), shapes=shapes_of(shape), symbols=numbers_of(symbol))
     found = with_gradient(graph, of=of, by=by, weights=weights)
     if output is not None:
         api.save(found, output)

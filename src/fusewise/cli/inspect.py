@@ -18,6 +18,7 @@ from fusewise.cli.options import (
     model_of,
     numbers_of,
     shapes_of,
+    source_of,
     values_of,
 )
 from fusewise.errors import UnknownOperators, UsageError
@@ -83,7 +84,7 @@ def inspect(
     model = model_of(model, exported)
     if regions is not None or form is not None:
         graph = api.load(
-            model,
+            source_of(model),
             shapes=shapes_of(shape),
             symbols=numbers_of(symbol),
             values=values_of(value),
@@ -93,7 +94,7 @@ def inspect(
         return
     try:
         found = api.inspect(
-            model,
+            source_of(model),
             shapes=shapes_of(shape),
             symbols=numbers_of(symbol),
             values=values_of(value),
@@ -151,6 +152,7 @@ def _whole(found: Mapping[str, Any]) -> None:
         ]
     )
     _figures(found)
+    typer.echo()
     table(("operator", "nodes"), [(name, str(n)) for name, n in found["operators"].items()])
     table(("mapping type", "nodes"), [(name.replace("_", "-"), str(n)) for name, n in found["mapping_types"].items()])
 
@@ -223,6 +225,8 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> None:
             )
             for group in groups
         ],
+        words=(0, 2, 3, 5),
+        ranks=(0, 1, 4, 5, 3, 2),
     )
 
 
@@ -261,10 +265,13 @@ def _neighbours(found: Mapping[str, Any]) -> None:
             ("group", f"{found['group']}: {', '.join(found['members'])}"),
         ]
     )
+    typer.echo()
     table(
         ("neighbour", "side", "fused", "verdict", "reason"),
         [
             (edge["neighbour"], edge["side"], "yes" if edge["fused"] else "no", edge["verdict"], edge["reason"])
             for edge in found["edges"]
         ],
+        words=range(5),
+        ranks=(0, 2, 1, 4, 3),
     )

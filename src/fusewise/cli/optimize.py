@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fusewise.cli.completion import one_of
+from fusewise.cli.decisions import DecisionsFile, check_decisions_file, traced
 from fusewise.cli.options import (
     Cache,
     Disable,
@@ -19,16 +23,22 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Values,
+    check_folder,
     model_of,
     shapes_of,
+    source_of,
     symbols_of,
     threads_of,
     values_of,
 )
-from fusewise.errors import UsageError
+from fusewise.errors import AnswersDiffer, UsageError
+from fusewise.trace import Trace
 
 if TYPE_CHECKING:
     from fusewise.benchmarking.ranking import DuelResult
+    from fusewise.checking import AnswerCheck
+    from fusewise.cli.show import Progress
+    from fusewise.ir.graph import Graph
     from fusewise.optimizing import Optimization
 
 __all__ = ["optimize"]
@@ -38,6 +48,7 @@ SearchName = Annotated[
     str,
     typer.Option(
         "--search",
+        autocompletion=one_of("fusewise.optimizing", "SEARCHES"),
         help="none (passes only), greedy, relaxed (goes up to come down), backtracking (the same, each improvement taken at"
         " once) or saturate (egglog).",
     ),
@@ -107,12 +118,22 @@ TargetName = Annotated[
         "--target", help="Who reads the file: onnx (any runtime), or onnxruntime alone, with operators of its own."
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Write over MODEL itself.")]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check/--no-check",
+        help="Compare answers before anything is written, in ONNX Runtime where it is installed, else in ONNX's evaluator.",
+    ),
+]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution.")]
 
 
 def optimize(
     model: ModelName,
     output: Output = None,
+    force: Force = False,
+    check: Check = True,
     search: SearchName = "none",
     alpha: Alpha = 1.05,
     budget: Graphs = 300,
@@ -135,6 +156,7 @@ def optimize(
     cache: Cache = True,
     target: TargetName = "onnx",
     plot: Plot = None,
+    decisions: DecisionsFile = None,
     json: Json = False,
 ) -> None:
     """Write a better graph of MODEL for any runtime: the same answers from fewer and cheaper operators."""
@@ -143,22 +165,19 @@ def optimize(
     from fusewise.cli.show import print_json, progress
     from fusewise.decisions import require_known
     from fusewise.optimizing import optimized
-    from fusewise.passes.onnxruntime_operators import check_target
-    from fusewise.trace import Trace
 
-    check_target(target)
     model = model_of(model, exported)
-    for path, ending in ((output, ".onnx"), (plot, ".svg")):
-        if path is not None and path.suffix != ending:
-            raise UsageError(f"{path.name!r} should end in {ending}")
+    check_decisions_file(decisions)
+    _check_words(model, (output, plot, decisions), target, force)
     require_known(disable or (), others=_names_in(rules or ()) if disable else ())
-    with progress() as report:
-        trace = Trace(disabled=frozenset(disable or ()))
-        stays_free = search == "none" and pipeline is None  # a search and a pipeline weigh by sizes
-        loaded = api.load(
-            model, shapes=shapes_of(shape), symbols=symbols_of(symbol), values=values_of(value), free=stays_free
-        )
+    stays_free = search == "none" and pipeline is None  # a search and a pipeline weigh by sizes
+    with progress() as report, traced(decisions, disable or ()) as asked:
+        trace = Trace(disabled=frozenset(disable or ())) if asked is None else asked
+        report("loading", 0.0)
+        given: dict[str, Any] = {"shapes": shapes_of(shape), "symbols": symbols_of(symbol), "values": values_of(value)}
+        loaded = api.load(source_of(model), **given, free=stays_free)
         before = Before.run(pipeline, loaded, trace, exact)
+        report("rewriting", 0.0)
         found = optimized(
             before.graph,
             passes=passes and pipeline is None,
@@ -178,16 +197,96 @@ def optimize(
             exact=exact,
             folder=api.cache_folder(cache),
         )
-        if output is not None:
-            api.save(found.graph, output, target=target)
+        against = (None if any(given.values()) else model, loaded) if check else None
+        checked = None if output is None else _written(found.graph, output, target, against, report)
     if plot is not None:
         _draw(found, model, plot)
+    counts = {"before": _operators(loaded), "after": _operators(found.graph)}
     if json:
-        named = {"model": model, "output": None if output is None else str(output)}
-        print_json({**named, **found.summary, **before.summary(found.graph)})
+        told = {"operators": counts, "check": None if checked is None else checked.summary}
+        print_json({**_named(model, output), **found.summary, **told, **before.summary(found.graph)})
     else:
         before.show(found.graph)
-        _show(found, model, output)
+        _show(found, model)
+        _show_written(counts, output, checked)
+
+
+def _named(model: str, output: Path | None) -> dict[str, str | None]:
+    return {"model": model, "output": None if output is None else str(output)}
+
+
+def _check_words(model: str, files: tuple[Path | None, Path | None, Path | None], target: str, force: bool) -> None:
+    """`UsageError` for what can be known to be wrong of the files to write (graph, plot, decisions) before any work is done."""
+    from fusewise.passes.onnxruntime_operators import check_target
+
+    output, plot, _ = files
+    check_target(target)
+    check_folder(*files)
+    for path, ending in ((output, ".onnx"), (plot, ".svg")):
+        if path is not None and path.suffix != ending:
+            raise UsageError(f"{path.name!r} should end in {ending}")
+    if output is not None and not force and output.exists() and Path(model).exists() and output.samefile(model):
+        raise UsageError(f"{output} is the model itself; write to another file, or overwrite it with --force")
+
+
+def _written(
+    graph: Graph, output: Path, target: str, against: tuple[str | None, Graph] | None, report: Progress
+) -> AnswerCheck | None:
+    """Write the graph, after comparing its answers with those of a model (a file, or None for the graph beside it). None where
+    there is nothing to compare with; `AnswersDiffer` where answers differ, and nothing is written then."""
+    from fusewise import api
+
+    checked = None
+    if against is not None:
+        from fusewise.checking import answers_checked
+
+        model, loaded = against
+        is_file = model is not None and Path(model).is_file()
+        report("checking answers", 0.0)
+        checked = answers_checked(
+            model if is_file else loaded, loaded, graph, lambda path: api.save(graph, path, target=target)
+        )
+        if not checked.agrees:
+            raise AnswersDiffer(
+                f"nothing was written: the answers {checked.sentence} (--no-check writes it all the same)"
+            )
+    report("writing", 0.0)
+    api.save(graph, output, target=target)
+    return checked
+
+
+def _operators(graph: Graph) -> dict[str, int]:
+    """How often each operator stands in a graph."""
+    names = (f"{node.domain}.{node.op}" if node.domain else node.op for node in graph.nodes)
+    return dict(Counter(names).most_common())
+
+
+def _show_written(counts: Mapping[str, Mapping[str, int]], output: Path | None, checked: AnswerCheck | None) -> None:
+    """The operators before and after, what was written, and whether its answers are those of the model."""
+    from fusewise.cli.show import facts, table
+    from fusewise.words import size_text
+
+    before, after = counts["before"], counts["after"]
+    rows = [(name, str(before.get(name, 0)), str(after.get(name, 0))) for name in {**before, **after}]
+    total = ("all", str(sum(before.values())), str(sum(after.values())))
+    sys.stdout.write("\n")
+    table(("operator", "before", "after"), [*rows, total])
+    if output is None:
+        facts([("file", "none: -o FILE.onnx writes the graph")])
+        return
+    beside = output.with_name(f"{output.name}.data")
+    weights = f", weights in {beside.name} ({size_text(beside.stat().st_size)})" if _is_beside(output, beside) else ""
+    answers = "not checked (--no-check)" if checked is None else checked.sentence
+    size = size_text(output.stat().st_size)
+    facts([("file", f"{output} ({size}, {sum(after.values())} nodes{weights})"), ("answers", answers)])
+
+
+def _is_beside(output: Path, beside: Path) -> bool:
+    """Was a file of weights written with the graph? One that is much older belongs to another."""
+    return beside.exists() and abs(beside.stat().st_mtime - output.stat().st_mtime) < _SAME_TIME
+
+
+_SAME_TIME = 60.0  # seconds
 
 
 def _names_in(files: Sequence[Path]) -> list[str]:
@@ -206,7 +305,7 @@ def _draw(found: Optimization, model: str, path: Path) -> None:
     write_text(path, search_path(costs, names, title=f"{model}: {found.cost}", unit=found.unit))
 
 
-def _show(found: Optimization, model: str, output: Path | None) -> None:
+def _show(found: Optimization, model: str) -> None:
     from fusewise.cli.show import facts, table
 
     summary = found.summary
@@ -221,22 +320,33 @@ def _show(found: Optimization, model: str, output: Path | None) -> None:
             )
             for step in found.steps
         ]
-        table(("", "substitution", "at", "before", "after"), rows, words=(1, 2))
+        table(("", "substitution", "at", "before", "after"), rows, words=(1, 2), ranks=(1, 0, 4, 3, 2))
     facts(
         [
             ("model", model),
-            *([] if output is None else [("file", f"{output} ({output.stat().st_size / 1e6:.1f} MB)")]),
             ("nodes", str(summary["nodes"])),
-            (
-                f"cost ({found.cost})",
-                f"{found.cost_before:.4g} to {found.cost_after:.4g} {found.unit}, {summary['speedup']:.3f} times less",
-            ),
+            (f"cost ({found.cost})", _costs(found, summary["speedup"])),
             *([("search", _ended(found))] if found.search != "none" else []),
+            *([("found", _nothing(found))] if found.search != "none" and not found.steps else []),
             *([] if found.timed is None else [("as a whole", _timed(found.timed))]),
             *(("note", note) for note in found.notes),
             *((f"refused {name}", reason) for name, reason in found.refused),
         ]
     )
+
+
+def _nothing(found: Optimization) -> str:
+    """That a search has found nothing: at all, or nothing that is worth its place."""
+    if found.timed is None or found.timed.wins:
+        return "no substitution that makes the model cheaper"
+    return "no graph that is faster as a whole"
+
+
+def _costs(found: Optimization, speedup: float) -> str:
+    before, after = f"{found.cost_before:.4g}", f"{found.cost_after:.4g}"
+    if before == after:
+        return f"{after} {found.unit}, as before"
+    return f"{before} to {after} {found.unit}, {speedup:.3f} times less"
 
 
 def _ended(found: Optimization) -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fusewise.cli.completion import decision_names, model_names, one_of
+from fusewise.cli.streams import note
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
     from fusewise.api import Options
+    from fusewise.ir.graph import Graph
 
 __all__ = [
     "Cache",
@@ -36,17 +39,26 @@ __all__ = [
     "Tune",
     "Values",
     "bytes_given",
+    "check_folder",
     "model_of",
     "numbers_of",
     "options_of",
     "shapes_of",
     "sizes_of",
+    "source_of",
     "symbols_of",
     "threads_of",
     "values_of",
 ]
 
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.")]
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A path to an .onnx file, zoo:NAME, or file.py:NAME of a PyTorch module: the file is run.",
+        autocompletion=model_names,
+    ),
+]
 Exported = Annotated[
     bool,
     typer.Option(
@@ -83,7 +95,12 @@ Exact = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Fail if an operator has no native code.")]
 Disable = Annotated[
     list[str] | None,
-    typer.Option("--disable", metavar="NAME[@NODE]", help="A pass, rule or kernel not to use; may be repeated."),
+    typer.Option(
+        "--disable",
+        metavar="NAME[@NODE]",
+        help="A pass, rule or kernel not to use; may be repeated.",
+        autocompletion=decision_names,
+    ),
 ]
 Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep compiled kernels for the next time.")]
 Fusion = Annotated[
@@ -91,6 +108,7 @@ Fusion = Annotated[
     typer.Option(
         "--fusion",
         metavar="PLANNER",
+        autocompletion=one_of("fusewise.fusion.plan", "PLANNERS"),
         help="How nodes are fused: dnnfusion, published (grown in the order of its paper), patterns (fixed ones) or none.",
     ),
 ]
@@ -100,6 +118,7 @@ Precision = Annotated[
         "--precision",
         metavar="TYPE",
         help="Convolutions and products compute on float32, or bfloat16 (approximate); with float16 float32, by rounded weights.",
+        autocompletion=one_of("fusewise.codegen.legalize", "PRECISIONS"),
     ),
 ]
 Sanitize = Annotated[
@@ -148,6 +167,16 @@ def model_of(model: str, exported: bool) -> str:
     if style not in ("", AS_EXPORTED):
         raise UsageError(f"{model} is to be written as by {style}; leave out that or --exported")
     return f"{name}@{AS_EXPORTED}"
+
+
+def source_of(model: str) -> str | Graph:
+    """What MODEL names: a module in a file of Python as its graph, everything else by its name.
+
+    The file is run, so only the command line, where a user names a program, has this form.
+    """
+    from fusewise.frontend.torch_file import graph_in, is_module_name
+
+    return graph_in(model) if is_module_name(model) else model
 
 
 def shapes_of(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
@@ -212,11 +241,26 @@ def values_of(texts: Iterable[str] | None) -> dict[str, Any]:
 def threads_of(given: int | None) -> int | None:
     """The thread count: from the command line, else from the environment, else None."""
     named = os.environ.get(THREADS_VARIABLE, "")
-    if given is not None or not named:
+    if given is not None:
+        _tell_of_too_many(given)
         return given
+    if not named:
+        return None
     if not named.isdecimal() or int(named) < 1:
         raise UsageError(f"{THREADS_VARIABLE} is {named!r}; it must be a number of threads")
     return int(named)
+
+
+def _tell_of_too_many(threads: int) -> None:
+    """Say what comes of more workers than there are cores for."""
+    from fusewise.runtime.host import worker_count
+
+    offered = worker_count(None)
+    if threads > offered:
+        note(
+            f"{threads} threads share {offered} core{'s' if offered > 1 else ''} here: they wait for each other, and runs"
+            f" take longer than with --threads {offered}"
+        )
 
 
 def options_of(context: typer.Context) -> Options:
@@ -242,6 +286,13 @@ def options_of(context: typer.Context) -> Options:
     )
 
 
+def check_folder(*paths: Path | None) -> None:
+    """`UsageError` for a file to write in a folder that is not there: said before the work, which may be long."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+
+
 def bytes_given(text: str | None) -> int | None:
     """The bytes that `--memory-limit` says."""
     from fusewise.words import bytes_of
@@ -250,12 +301,12 @@ def bytes_given(text: str | None) -> int | None:
 
 
 def _once() -> Callable[[str], None]:
-    """A function that writes a sentence on stderr, each only once."""
+    """A function that says a sentence on stderr, each only once."""
     said: set[str] = set()
 
     def warn(sentence: str) -> None:
         if sentence not in said:
             said.add(sentence)
-            sys.stderr.write(f"fusewise: {sentence}\n")
+            note(sentence)
 
     return warn

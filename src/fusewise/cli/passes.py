@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fusewise.cli.completion import model_names
 from fusewise.cli.options import (
     Cache,
     Exact,
@@ -18,9 +19,11 @@ from fusewise.cli.options import (
     Shapes,
     Symbols,
     Threads,
+    check_folder,
     model_of,
     numbers_of,
     shapes_of,
+    source_of,
     threads_of,
 )
 from fusewise.errors import UsageError
@@ -32,7 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["passes"]
 
-Model = Annotated[str | None, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME[@STYLE].")]
+Model = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME[@STYLE].", autocompletion=model_names),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the pipeline: a .toml file for compile --passes.")
 ]
@@ -99,7 +105,8 @@ def passes(
         raise UsageError("give a model, or --list for all passes")
     model = model_of(model, exported)
     _check(output, experiment, objective)
-    graph = api.load(model, shapes=shapes_of(shape), symbols=numbers_of(symbol))
+    check_folder(output, state)
+    graph = api.load(source_of(model), shapes=shapes_of(shape), symbols=numbers_of(symbol))
     how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed}
     with progress() as report:
         if experiment is not None:
@@ -203,11 +210,13 @@ def _list(json: bool) -> None:
         ("pass", "answers", "what it does"),
         [(step.name, step.numeric_class, f"nothing: {step.idle}" if step.idle else step.summary) for step in steps],
         words=(0, 1, 2),
+        ranks=(0, 2, 1),
     )
     table(
         ("pipeline", "passes", "about"),
         [(p.name, str(len(p.passes)), p.about) for p in (*PAPER, *LEVELS)],
         words=(0, 2),
+        ranks=(0, 2, 1),
     )
 
 
@@ -217,7 +226,7 @@ def _show(found: Selection, graph: Graph, summary: Mapping[str, Any]) -> None:
     kind, agreed = found.classification, found.agreement
     rows = [(run.name, f"{run.ms:.1f}", "" if run.changed else run.why or "unchanged") for run in found.outcome.runs]
     if rows:
-        table(("pass", "ms", ""), rows, words=(0, 2))
+        table(("pass", "ms", ""), rows, words=(0, 2), ranks=(0, 2, 1))
     nearest = ", ".join(f"{name} {score:.2f}" for name, score in kind.nearest)
     facts(
         [

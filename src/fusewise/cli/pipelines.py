@@ -30,7 +30,7 @@ def show_regions(found: Mapping[str, Any]) -> None:
         )
         for row in found["regions"]
     ]
-    table(("region", "nodes", "operators", "kB read", "kB written"), rows, words=(0, 2))
+    table(("region", "nodes", "operators", "kB read", "kB written"), rows, words=(0, 2), ranks=(0, 1, 2, 4, 3))
     refused = [
         (f"not {name}", f"{count} nodes: {reason}")
         for name, reasons in found["refused"].items()
@@ -75,7 +75,7 @@ class Before:
         from fusewise.partitioning import regions_of
 
         rows = [(run.name, f"{run.ms:.1f}", "changed" if run.changed else run.why or "unchanged") for run in self.runs]
-        table(("pass", "ms", ""), rows, words=(0, 2))
+        table(("pass", "ms", ""), rows, words=(0, 2), ranks=(0, 2, 1))
         regions = regions_of(graph)
         if regions is not None:
             show_regions(regions.summary)

@@ -1,4 +1,4 @@
-"""`fusewise plan`: which operators an accelerator should run as one group; `fusewise explain`: why a group ends where it does."""
+"""`fusewise plan`: which operators an accelerator should run as one group."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusewise.cli.options import Exported, Json, Seed, Shapes, Symbols, model_of, numbers_of, shapes_of
+from fusewise.cli.completion import model_names
+from fusewise.cli.options import (
+    Exported,
+    Json,
+    Seed,
+    Shapes,
+    Symbols,
+    check_folder,
+    model_of,
+    numbers_of,
+    shapes_of,
+    source_of,
+)
 from fusewise.cli.sweep import run_file
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
     from fusewise.planning import Planning
 
-__all__ = ["explain", "plan"]
+__all__ = ["Share", "plan"]
 
 HardwareName = Annotated[
     str, typer.Option("--hardware", help="A preset (edge-128k ... edge-2m), or a .toml file of your own.")
@@ -52,7 +64,10 @@ Outputs = Annotated[
     typer.Option("--output", "-o", help="Write the plan: .json, .onnx (groups as functions) or .html."),
 ]
 
-Model = Annotated[str | None, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.")]
+Model = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.", autocompletion=model_names),
+]
 SweepFile = Annotated[
     Path | None,
     typer.Option("--sweep", help="Make all plans a TOML file asks for; -o names a .jsonl file to append to."),
@@ -100,6 +115,7 @@ def plan(
     if model is None:
         raise UsageError("name the MODEL to plan, or give --sweep FILE")
     model = model_of(model, exported)
+    check_folder(*(output or ()))
     for path in output or ():
         if path.suffix not in ENDINGS:
             raise UsageError(f"a plan is written as {', '.join(ENDINGS)}, not as {path.name!r}")
@@ -119,7 +135,7 @@ def plan(
         seed=seed,
     )
     with progress() as report:
-        found = api.plan(model, chosen, shapes=shapes_of(shape), symbols=numbers_of(symbol), progress=report)
+        found = api.plan(source_of(model), chosen, shapes=shapes_of(shape), symbols=numbers_of(symbol), progress=report)
     for path in output or ():
         _write(found, path)
     if json:
@@ -168,7 +184,7 @@ def _show(found: Planning, model: str) -> None:
                 size_text(group.dram_bytes),
             )
         )
-    table(("group", "operators", "buffer", "used", "DRAM"), rows)
+    table(("group", "operators", "buffer", "used", "DRAM"), rows, ranks=(0, 4, 1, 3, 2))
     facts(
         [
             ("model", model),
@@ -211,57 +227,3 @@ def _repaired(figures: Mapping[str, Any]) -> str:
         f"{figures['rectified']} of {figures['invalid']} by explanations alone ({figures['rectify_rate']:.1%}),"
         f" {figures['rectified_once']} by the first one ({figures['rectify_rate_once']:.1%})"
     )
-
-
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json that `fusewise plan -o` wrote.")]
-GroupNumber = Annotated[int, typer.Option("--group", min=0, help="The group to explain.")]
-Neighbour = Annotated[
-    int | None,
-    typer.Option("--with", min=0, help="The neighbour it might run with (default: the one that misses least)."),
-]
-
-
-def explain(
-    plan_file: PlanFile,
-    group: GroupNumber,
-    neighbour: Neighbour = None,
-    explainer: Annotated[str, typer.Option("--explainer", help="What finds where to cut.")] = "smallest",
-    share: Share = 0.3,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Say what a group of PLAN keeps in the buffer, why it does not run with its neighbours, and where to cut them."""
-    from fusewise import api
-    from fusewise.cli.show import print_json
-
-    found = api.explain(plan_file, group, neighbour=neighbour, explainer=explainer, share=share, seed=seed)
-    if json:
-        print_json(found)
-    else:
-        _explained(found)
-
-
-def _explained(found: Mapping[str, Any]) -> None:
-    from fusewise.cli.show import facts, table
-
-    facts([("group", f"{found['group']}: {', '.join(found['nodes'])}"), ("buffer", _of(found["buffer_bytes"], found))])
-    table(("holds", "bytes", "why"), _entries(found["holds"]), words=(0, 2))
-    for line in found["reasons"]:
-        typer.echo(line)
-    union = found["union"]
-    if union is None:
-        return
-    typer.echo(f"\nTogether with group {union['with']} it would need {_of(union['buffer_bytes'], found)}:")
-    table(("holds", "bytes", "why"), _entries(union["holds"][:8]), words=(0, 2))
-    for step in union["splits"]:
-        where = f"cut {step['edge'][0]} -> {step['edge'][1]}" if step["edge"] else "cut at random"
-        halves = " and ".join(f"{half:,}" for half in step["buffer_bytes"])
-        typer.echo(f"{where}: halves of {halves} bytes ({step['verdict']})")
-
-
-def _of(need: int, found: Mapping[str, Any]) -> str:
-    return f"{need:,} of {found['capacity_bytes']:,} bytes ({need / found['capacity_bytes']:.0%})"
-
-
-def _entries(holds: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    return [(entry["what"], f"{entry['nbytes']:,}", entry["why"]) for entry in holds]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fusewise.cli.examples import examples
 from fusewise.cli.options import Json
+from fusewise.cli.streams import note
 
 if TYPE_CHECKING:
     from fusewise.runtime.profile import ProfileDatabase
@@ -21,7 +23,7 @@ profile = typer.Typer(
 )
 
 
-@profile.command()
+@profile.command(epilog=examples("profile info"))
 def info(json: Json = False) -> None:
     """Say where measurements are kept, how many there are, and for which machine."""
     from fusewise.cli.show import facts, print_json
@@ -36,7 +38,7 @@ def info(json: Json = False) -> None:
     facts([*rows, ("size", f"{found.nbytes / 1e6:.1f} MB")])
 
 
-@profile.command()
+@profile.command(epilog=examples("profile clear"))
 def clear(json: Json = False) -> None:
     """Throw away every measurement of this machine; they are taken again when needed."""
     from fusewise.cli.show import print_json
@@ -50,7 +52,7 @@ def clear(json: Json = False) -> None:
         typer.echo(f"removed {removed} measurements from {path}")
 
 
-@profile.command()
+@profile.command(epilog=examples("profile export"))
 def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write, instead of standard output.")
@@ -66,7 +68,7 @@ def export(
     from fusewise.files import write_text
 
     write_text(output, written)
-    typer.echo(f"wrote {output} ({len(rows)} measurements)", err=True)
+    note(f"wrote {output} ({len(rows)} measurements)")
 
 
 def _database() -> ProfileDatabase:
@@ -76,4 +78,4 @@ def _database() -> ProfileDatabase:
 
     folder = api.cache_folder(True)
     assert folder is not None
-    return ProfileDatabase(folder, machine_name(), lambda sentence: typer.echo(f"fusewise: {sentence}", err=True))
+    return ProfileDatabase(folder, machine_name(), note)

@@ -29,9 +29,11 @@ from fusewise.cli.options import (
     Tune,
     Values,
     bytes_given,
+    check_folder,
     model_of,
     numbers_of,
     options_of,
+    source_of,
     threads_of,
 )
 from fusewise.compiled import SUFFIX
@@ -97,6 +99,7 @@ def run(
 
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise UsageError(f"the output file must end in .npy or .npz, not {output.name!r}")
+    check_folder(output)
     model, given = model_of(model, exported), _arrays(inputs)
     with progress() as report:
         if Path(model).suffix == SUFFIX:
@@ -153,7 +156,7 @@ def _compiled(model: str, options: Options, given: Mapping[str, np.ndarray], rep
     from fusewise import api
 
     shapes = {name: array.shape for name, array in given.items()} | dict(options.shapes)
-    return api.compile(model, replace(options, shapes=shapes), progress=report)
+    return api.compile(source_of(model), replace(options, shapes=shapes), progress=report)
 
 
 def _arrays(texts: Iterable[str] | None) -> dict[str, np.ndarray]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["count", "facts", "on_the_host", "print_json", "progress", "table"]
+from fusewise.cli.streams import Talk, talk
+
+__all__ = ["count", "facts", "on_the_host", "print_json", "progress", "sentence", "table"]
 
 Progress = Callable[[str, float], None]
+
+_WIDE, _ENDLESS = 160, 1 << 30  # columns of tables and of sentences, where nobody says how many there are
+_LEAST = 20  # letters of a text that are worth a column
+_GAP = 3  # between two columns
+_PHASES = 6  # shown at a time
 
 
 def print_json(data: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -29,29 +39,104 @@ def _plain(value: Any) -> Any:
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> None:
-    """Names and values, aligned, on stdout; the lines of a value stand below each other."""
+    """Names and values, aligned, on stdout; the lines of a value stand below each other, and long ones go on below at words."""
     width = max((len(name) for name, _ in rows), default=0)
+    room = max(20, _room(_ENDLESS) - width - 2)
     for name, value in rows:
-        lines = value.replace("\n", "\n" + " " * (width + 2))
-        sys.stdout.write(f"{name:<{width}}  {lines}\n")
+        lines = [part for line in value.split("\n") for part in _parts(line, room)]
+        below = "\n" + " " * (width + 2)
+        sys.stdout.write(f"{name:<{width}}  {below.join(lines)}\n")
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", words: Sequence[int] = (0,)) -> None:
-    """A table on stdout: the columns numbered `words` are text, which is cut where a line has no room, the others are numbers."""
+def _parts(line: str, room: int) -> list[str]:
+    """A line in parts that fit, taken apart between words only."""
+    if len(line) <= room:
+        return [line]
+    from textwrap import wrap
+
+    return wrap(line, room, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def sentence(text: str) -> None:
+    """A sentence on stdout, which goes on in the next line where it is long."""
+    sys.stdout.write("\n".join(_parts(text, _room(_ENDLESS))) + "\n")
+
+
+def _room(otherwise: int) -> int:
+    """How wide a line may be: as COLUMNS says, or the terminal is; `otherwise` where there is neither."""
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdecimal() and int(stated):
+        return int(stated)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
+
+
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    words: Sequence[int] = (0,),
+    ranks: Sequence[int] = (),
+) -> None:
+    """A table on stdout: the columns numbered `words` are text, which is cut where a line has no room, the others are numbers.
+
+    `ranks` has a number for each column: where there is no room, those with the highest go, and are named below. The key has
+    rank 0 and stays. Without ranks the columns at the right go first.
+    """
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=escape(title) or None, title_justify="left", box=SIMPLE)
-    for k, heading in enumerate(headings):
+    room = _room(_WIDE)
+    kept = _kept(headings, rows, words, ranks or range(len(headings)), room)
+    drawn = Table(box=SIMPLE, show_edge=False, pad_edge=False)
+    for k in kept:
         # rich takes room from columns that may wrap first; their cells do not
-        drawn.add_column(escape(heading), justify="left" if k in words else "right", no_wrap=k not in words)
+        least = _least(headings[k], [row[k] for row in rows]) if k in words else None
+        drawn.add_column(
+            escape(headings[k]), justify="left" if k in words else "right", no_wrap=k not in words, min_width=least
+        )
     for row in rows:
-        drawn.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-    terminal = sys.stdout.isatty()
-    Console(file=sys.stdout, width=None if terminal else 160, highlight=False, soft_wrap=False).print(drawn)
+        drawn.add_row(*(Text(row[k], no_wrap=True, overflow="ellipsis") for k in kept))
+    console = Console(file=sys.stdout, width=room, highlight=False, soft_wrap=False)
+    with console.capture() as captured:
+        console.print(drawn)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    left = [headings[k].replace("\n", " ") or "the last" for k in range(len(headings)) if k not in kept]
+    if title:
+        sentence(title)
+    sys.stdout.write("\n".join(lines) + "\n")
+    if left:
+        sentence(f"(no room for: {', '.join(left)})")
+    sys.stdout.write("\n")
+
+
+def _wide(text: str) -> int:
+    """The longest line of a text."""
+    return max(map(len, text.split("\n")))
+
+
+def _least(heading: str, cells: Sequence[str]) -> int:
+    """What a column of text needs at least."""
+    return max(_wide(heading), min(_LEAST, max(map(len, cells), default=0)))
+
+
+def _kept(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int], ranks: Sequence[int], room: int
+) -> list[int]:
+    """The numbers of the columns that there is room for."""
+    needs = []
+    for k, heading in enumerate(headings):
+        cells = [row[k] for row in rows]
+        needs.append(_least(heading, cells) if k in words else max(map(_wide, (heading, *cells))))
+    kept = list(range(len(headings)))
+    while len(kept) > 1 and sum(needs[k] for k in kept) + _GAP * (len(kept) - 1) > room:
+        worst = max((k for k in kept if ranks[k]), key=lambda k: (ranks[k], k), default=None)
+        if worst is None:
+            break
+        kept.remove(worst)
+    return kept
 
 
 def on_the_host(row: Mapping[str, Any]) -> str:
@@ -72,14 +157,62 @@ def count(number: float | None) -> str:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A function to report progress to; it draws on stderr when that is a terminal and does nothing otherwise."""
-    if not sys.stderr.isatty():
-        yield lambda what, share: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    """A function to report what is being done to, and the share that is done: of a search or of tuning the share of its limit.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    On a terminal every phase is a line on stderr with its time, which goes when all is done. With `-v` a line for each stays, also
+    where there is no terminal; with `-q` nothing is shown.
+    """
+    if talk() is Talk.VERBOSE:
+        with _timed() as report:
+            yield report
+    elif talk() is Talk.USUAL and sys.stderr.isatty():
+        with _drawn() as report:
+            yield report
+    else:
+        yield lambda what, share: None
+
+
+@contextmanager
+def _timed() -> Iterator[Progress]:
+    """Phases with their times, a line for each that has ended."""
+    phase, begin = "", time.perf_counter()
+
+    def ended(after: str) -> None:
+        nonlocal phase, begin
+        now = time.perf_counter()
+        if phase:
+            sys.stderr.write(f"fusewise: {phase}: {(now - begin) * 1e3:.1f} ms\n")
+        phase, begin = after, now
+
+    def report(what: str, share: float) -> None:
+        if what.partition(": ")[0] != phase:
+            ended(what.partition(": ")[0])
+
+    try:
+        yield report
+    finally:
+        ended("")
+
+
+@contextmanager
+def _drawn() -> Iterator[Progress]:
+    """Phases as lines with a bar, the share and the time; what is behind a colon is a detail of the phase."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)
+        tasks: list[tuple[str, TaskID]] = []
+
+        def report(what: str, share: float) -> None:
+            phase = what.partition(": ")[0]
+            if not tasks or tasks[-1][0] != phase:
+                if tasks:
+                    bar.update(tasks[-1][1], completed=1.0)
+                    bar.stop_task(tasks[-1][1])
+                tasks.append((phase, bar.add_task(what, total=1.0)))
+                for _, old in tasks[:-_PHASES]:
+                    bar.update(old, visible=False)
+            bar.update(tasks[-1][1], description=what, completed=share)
+
+        yield report

@@ -75,7 +75,7 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
         "at once",
         "search, s",
     )
-    table(headings, lines, words=range(6))
+    table(headings, lines, words=range(6), ranks=(0, 5, 1, 3, 6, 9, 2, 4, 7, 8))
 
 
 def _options(task: Mapping[str, Any]) -> str:

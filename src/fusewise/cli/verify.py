@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fusewise.cli.decisions import DecisionsFile, check_decisions_file, traced
 from fusewise.cli.options import (
     Cache,
     Disable,
@@ -22,8 +23,10 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Values,
+    check_folder,
     model_of,
     options_of,
+    source_of,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ def verify(
     fusion: Fusion = "dnnfusion",
     sanitize: Sanitize = False,
     cache: Cache = True,
+    decisions: DecisionsFile = None,
     json: Json = False,
 ) -> None:
     """Compare MODEL's answers with ONNX Runtime (or ONNX's reference) on random or hostile inputs; find what is to blame."""
@@ -72,9 +76,12 @@ def verify(
     from fusewise.errors import AnswersDiffer
 
     model, options = model_of(model, exported), options_of(context)
-    with progress() as report:
+    check_decisions_file(decisions)
+    check_folder(decisions)
+    how: dict[str, Any] = {"seed": seed, "inputs": inputs, "tolerance": tolerance, "bisect": bisect}
+    with progress() as report, traced(decisions, options.disable) as trace:
         report(f"verifying {model}", 0.0)
-        found = api.verify(model, options, seed=seed, inputs=inputs, tolerance=tolerance, bisect=bisect)
+        found = api.verify(source_of(model), options, trace=trace, **how)
     if json:
         print_json({"model": model, **found.summary})
     else:

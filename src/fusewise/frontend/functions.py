@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import onnx
 
@@ -17,10 +17,13 @@ __all__ = [
     "FunctionKey",
     "bodies",
     "check_expansion",
+    "defaults",
+    "defaults_of",
     "expanded",
     "function_key",
     "noted",
     "unused",
+    "without_notes",
     "without_unused",
 ]
 
@@ -30,6 +33,12 @@ FunctionKey = tuple[str, str, str]
 UNUSED = "fusewise.unused_functions"
 """The key of a graph's metadata for the functions of its file that nothing calls, a JSON list of names. Those that are called are
 expanded where they are; what is written has neither, nor this note."""
+
+
+_FIRST_WITH_DEFAULTS = 4  # the first version of the format whose weights need not be inputs
+
+DEFAULTS = "fusewise.inputs_with_a_default"
+"""The same for inputs that have a default: they are constants here."""
 
 
 def function_key(item: onnx.FunctionProto | onnx.NodeProto) -> FunctionKey:
@@ -90,16 +99,37 @@ def unused(
     return tuple(key for key in functions if key not in called)
 
 
-def noted(metadata: Iterable[tuple[str, str]], keys: Iterable[FunctionKey]) -> tuple[tuple[str, str], ...]:
-    """Metadata with a note of the functions that nothing calls, and no older one."""
+def noted(
+    metadata: Iterable[tuple[str, str]], keys: Iterable[FunctionKey], defaults: Sequence[str] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Metadata with a note of the functions that nothing calls, one of the inputs that have a default, and no older ones."""
     names = [
         ".".join(filter(None, (domain, name))) + (f":{overload}" if overload else "") for domain, name, overload in keys
     ]
-    return (*without_unused(metadata), *([(UNUSED, json.dumps(names))] if names else []))
+    told = [(key, json.dumps(found)) for key, found in ((UNUSED, names), (DEFAULTS, list(defaults))) if found]
+    return (*without_notes(metadata), *told)
+
+
+def defaults(model: onnx.ModelProto) -> list[str]:
+    """Inputs with a default, which are taken as constants. Early versions of the format have every weight among the inputs."""
+    if model.ir_version < _FIRST_WITH_DEFAULTS:
+        return []
+    stored = {tensor.name for tensor in model.graph.initializer}
+    return [value.name for value in model.graph.input if value.name in stored]
+
+
+def defaults_of(metadata: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The inputs that have a default, which are constants."""
+    return tuple(json.loads(dict(metadata).get(DEFAULTS, "[]")))
+
+
+def without_notes(metadata: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Metadata without the notes."""
+    return tuple(entry for entry in metadata if entry[0] not in (UNUSED, DEFAULTS))
 
 
 def without_unused(metadata: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Metadata without the note."""
+    """Metadata without the note of functions."""
     return tuple(entry for entry in metadata if entry[0] != UNUSED)
 
 

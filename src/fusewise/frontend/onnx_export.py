@@ -17,7 +17,7 @@ import onnx
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.files import written_whole
 from fusewise.frontend.bodies import bodies_of, defined_names, rename_body
-from fusewise.frontend.functions import without_unused
+from fusewise.frontend.functions import without_notes
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.frontend.order import node_label
 from fusewise.frontend.written_sizes import with_written_sizes
@@ -92,7 +92,7 @@ def _model(graph: Graph, proto: onnx.GraphProto) -> onnx.ModelProto:
     model = onnx.ModelProto(ir_version=version, producer_name="fusewise", graph=proto)
     for domain, opset in (("", graph.opset), *graph.opsets):
         model.opset_import.append(onnx.helper.make_opsetid(domain, opset))
-    for key, value in without_unused(graph.metadata):
+    for key, value in without_notes(graph.metadata):
         model.metadata_props.add(key=key, value=value)
     return model
 

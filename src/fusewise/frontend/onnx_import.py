@@ -25,7 +25,7 @@ from fusewise.frontend.bodies import node_with_bodies, subgraph_of
 from fusewise.frontend.coverage import Coverage, check_node, domain_row, survey
 from fusewise.frontend.declared import without_shape
 from fusewise.frontend.external import ExternalData
-from fusewise.frontend.functions import FunctionKey, check_expansion, expanded, function_key, noted, unused
+from fusewise.frontend.functions import FunctionKey, check_expansion, defaults, expanded, function_key, noted, unused
 from fusewise.frontend.infer_control import body_inputs
 from fusewise.frontend.infer_types import Inference
 from fusewise.frontend.initializers import replaced
@@ -288,7 +288,9 @@ class _Import:
             opset=self.opset,
             opsets=self.coverage.other_opsets,
             metadata=noted(
-                ((entry.key, entry.value) for entry in self.model.metadata_props), unused(proto.node, self.functions)
+                ((entry.key, entry.value) for entry in self.model.metadata_props),
+                unused(proto.node, self.functions),
+                defaults(self.model),
             ),
         ).pruned()
 

@@ -54,11 +54,14 @@ class Frontier:
         self.explored += 1
         if state.cost < self.best.cost:
             self.best = state
+        graphs, seconds = self.explored / self.limits.graphs, 0.0
+        if self.limits.seconds is not None:
+            seconds = (self.limits.clock() - self.begin) / self.limits.seconds
         if self.tell is not None:
-            self.tell(min(1.0, self.explored / self.limits.graphs))
-        if self.explored >= self.limits.graphs:
+            self.tell(min(1.0, max(graphs, seconds)))
+        if graphs >= 1:
             self.ended = "graphs"
-        elif self.limits.seconds is not None and self.limits.clock() - self.begin >= self.limits.seconds:
+        elif seconds >= 1:
             self.ended = "seconds"
 
     def let_wait(self, state: SearchState, option: Option, key: int) -> None:
