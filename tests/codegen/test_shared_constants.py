@@ -19,7 +19,7 @@ from fusewise.codegen.families.winograd import kernel as winograd
 from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import MATRIX_TARGET, Target
-from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT8, INT32, UINT8, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
 from fusewise.lower.task import RefusalReason, Task
@@ -53,6 +53,10 @@ class Case:
     def of_blocks(self) -> bool:
         return self.kernel.startswith("quantised-")
 
+    @property
+    def of_short(self) -> bool:
+        return self.kernel.endswith("-weights-product")
+
     def dequantised(self, b: GraphBuilder, weights: str) -> str:
         """With a scale for every 16 steps."""
         scales = np.random.default_rng(8).uniform(0.01, 0.1, (self.w[0] // 16, self.w[1])).astype(np.float32)
@@ -73,21 +77,22 @@ class Case:
             array, data = rng.integers(-9, 9, self.w).astype(np.int8), b.op("Cast", x, to=UINT8.onnx)
         else:
             array = (rng.standard_normal(self.w) / math.sqrt(self.w[0])).astype(self.dtype.numpy)
-            data = x if self.dtype == FLOAT32 else b.op("Cast", x, to=self.dtype.onnx)
+            data = x if self.dtype == FLOAT32 or self.of_short else b.op("Cast", x, to=self.dtype.onnx)
         if len(self.x) == 4:  # what another node writes lies with its channels side by side
             data = b.op("MaxPool", data, kernel_shape=[1, 1])
         weights = b.constant(array)
         other = weights if shared else b.constant(array.copy())
         first = other if self.again == "left" else data
-        weights = self.dequantised(b, weights) if self.of_blocks else weights
+        if self.of_blocks or self.of_short:
+            weights = self.dequantised(b, weights) if self.of_blocks else b.op("Cast", weights, to=FLOAT32.onnx)
         operands = (first, weights, other) if self.again == "bias" else (first, weights)
         y = b.op(self.op, *operands, **self.attributes)
         if self.again != "bias":
-            wide = INT32 if self.of_integers else FLOAT32 if self.of_blocks else None
+            wide = INT32 if self.of_integers else FLOAT32 if self.of_blocks or self.of_short else None
             y = b.op("Add", y, other if wide is None else b.op("Cast", other, to=wide.onnx))
         if self.again == "left":
             y = b.op("Add", y, data)
-        return b.finish(y if self.dtype in (FLOAT32, INT8) else b.op("Cast", y, to=FLOAT32.onnx))
+        return b.finish(y if self.dtype in (FLOAT32, INT8) or self.of_short else b.op("Cast", y, to=FLOAT32.onnx))
 
 
 CASES = (
@@ -97,6 +102,11 @@ CASES = (
     Case("product", "MatMul", SQUARE, SQUARE, "left"),
     Case("bfloat16-product", "MatMul", SQUARE, SQUARE, dtype=BFLOAT16),
     Case("strassen-product", "MatMul", (128, 128), (128, 128)),
+    *(Case(f"{dtype.name}-weights-product", "MatMul", SQUARE, SQUARE, dtype=dtype) for dtype in (FLOAT16, BFLOAT16)),
+    *(
+        Case(f"strassen-{dtype.name}-weights-product", "MatMul", (128, 128), (128, 128), dtype=dtype)
+        for dtype in (FLOAT16, BFLOAT16)
+    ),
     Case("strassen-convolution", "Conv", (64, 64, 4, 4), (64, 64, 1, 1)),
     Case("direct-convolution", "Conv", (8, 8, 5, 5), (8, 8, 3, 3)),
     Case("bfloat16-convolution", "Conv", (8, 8, 5, 5), (8, 8, 3, 3), dtype=BFLOAT16),
