@@ -23,7 +23,7 @@ LANES_A_CORE = 2
 """Sixteen clients of a web service on two cores got 540 answers a second with two lanes, 670 with four, 620 with eight."""
 
 _PATIENCE = 8
-"""Runs that had to wait before there is another lane."""
+"""Times that threads had to wait before there is another lane."""
 
 _LONGEST_WAIT_S = 0.05
 """A thread looks after so long by itself: one that is interrupted may forget to call the next."""
@@ -77,12 +77,12 @@ class Lanes:
             self._call_next()
 
     def _in_turn(self) -> Lane:
-        self._waited += 1
-        if self._waited >= _PATIENCE and len(self._lanes) < self._most:
-            self._grow()
         found = self._free()
         is_new = True
         while found is None:
+            self._waited += 1  # also where another thread was sooner again
+            if self._waited >= _PATIENCE and len(self._lanes) < self._most:
+                self._grow()
             ticket = threading.Lock()
             ticket.acquire()
             (self._waiting.append if is_new else self._waiting.appendleft)(ticket)
