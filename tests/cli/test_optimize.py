@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tests.frontend.domains.test_four_bits import of_table
 
 KEYS = {"cost_before", "cost_after", "speedup", "graphs_explored", "duplicates", "seconds", "substitutions"}
 
@@ -244,6 +245,17 @@ def test_a_file_for_onnx_runtime_alone(fusewise, write, tmp_path):
     assert [(node.domain, node.op_type) for node in onnx.load(output).graph.node] == [("com.microsoft", "FusedMatMul")]
     refused = fusewise("optimize", path, "--target", "other", "-o", output)
     assert refused.status == 2 and "there are onnx, onnxruntime" in refused.err
+
+
+def test_packed_weights_for_onnx_runtime_alone(fusewise, tmp_path):
+    path, output = tmp_path / "packed.onnx", tmp_path / "out.onnx"
+    onnx.save(of_table(1, 264, 64, 32).model(), path)
+    told = fusewise("optimize", path, "-o", output)
+    assert told.status == 0, told.err
+    assert "MatMulBnb4 (1) would save time or memory there; --target onnxruntime" in " ".join(told.out.split())
+    ended = fusewise("optimize", path, "--target", "onnxruntime", "-o", output)
+    assert ended.status == 0 and "--target" not in ended.out, ended.err
+    assert [node.op_type for node in onnx.load(output).graph.node] == ["MatMulBnb4"]
 
 
 def test_what_is_written_is_said(fusewise, module, tmp_path):

@@ -208,7 +208,7 @@ def optimize(
     else:
         before.show(found.graph)
         _show(found, model)
-        _show_written(counts, output, checked)
+        _show_written(counts, output, checked, _other_target(found.graph) if target == "onnx" else [])
 
 
 def _named(model: str, output: Path | None) -> dict[str, str | None]:
@@ -261,7 +261,12 @@ def _operators(graph: Graph) -> dict[str, int]:
     return dict(Counter(names).most_common())
 
 
-def _show_written(counts: Mapping[str, Mapping[str, int]], output: Path | None, checked: AnswerCheck | None) -> None:
+def _show_written(
+    counts: Mapping[str, Mapping[str, int]],
+    output: Path | None,
+    checked: AnswerCheck | None,
+    notes: list[tuple[str, str]],
+) -> None:
     """The operators before and after, what was written, and whether its answers are those of the model."""
     from fusewise.cli.show import facts, table
     from fusewise.words import size_text
@@ -278,7 +283,18 @@ def _show_written(counts: Mapping[str, Mapping[str, int]], output: Path | None, 
     weights = f", weights in {beside.name} ({size_text(beside.stat().st_size)})" if _is_beside(output, beside) else ""
     answers = "not checked (--no-check)" if checked is None else checked.sentence
     size = size_text(output.stat().st_size)
-    facts([("file", f"{output} ({size}, {sum(after.values())} nodes{weights})"), ("answers", answers)])
+    facts([("file", f"{output} ({size}, {sum(after.values())} nodes{weights})"), ("answers", answers), *notes])
+
+
+def _other_target(graph: Graph) -> list[tuple[str, str]]:
+    """That ONNX Runtime would read packed weights as they are stored, if the file were for it alone."""
+    from fusewise.passes.onnxruntime_operators import with_onnxruntime_operators
+    from fusewise.passes.onnxruntime_weights import PRODUCTS
+
+    names = Counter(node.op for node in with_onnxruntime_operators(graph).nodes if node.domain and node.op in PRODUCTS)
+    which = " and ".join(f"{name} ({count})" for name, count in names.items())
+    text = f"ONNX Runtime's own {which} would save time or memory there; --target onnxruntime writes such operators"
+    return [("note", text)] if names else []
 
 
 def _is_beside(output: Path, beside: Path) -> bool:

@@ -6,18 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from fusewise.frontend.domains.row import MICROSOFT
 from fusewise.frontend.lowest_opset import at_lowest_opset
-from fusewise.ir.dtypes import FLOAT32
-from fusewise.ir.graph import Graph, Node, attributes_of
-from fusewise.ir.types import TensorType
+from fusewise.ir.graph import Graph, Node
+from fusewise.passes.drop_dead import drop_dead
 from fusewise.passes.edit import rebuilt
-from fusewise.records import record
+from fusewise.passes.onnxruntime_weights import product_of_packed
+from fusewise.passes.recogniser import Recognise, Recogniser, Recognition, own
 from fusewise.trace import Trace
 from fusewise.words import no_such
 
@@ -25,53 +24,6 @@ __all__ = ["RECOGNISED", "TARGETS", "check_target", "with_onnxruntime_operators"
 
 TARGETS = ("onnx", "onnxruntime")
 """Who reads a file: any runtime, or ONNX Runtime alone."""
-
-
-@record(frozen=True)
-class Recognition:
-    """A node in place of others: those at `covered`, and the one that was asked about, where that stood or at `place`."""
-
-    node: Node
-    covered: tuple[int, ...] = ()
-    place: int | None = None
-
-
-class Recogniser:
-    """A graph whose nodes are replaced one by one. Nodes that were covered are gone."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes: list[Node | None] = list(graph.nodes)
-
-    def maker(self, value: str, op: str, domain: str = "") -> tuple[int, Node] | None:
-        """The node of an operator that writes `value`, and where it stands."""
-        place = self.graph.producer.get(value)
-        node = None if place is None else self.nodes[place]
-        fits = node is not None and (node.op, node.domain) == (op, domain) and value in node.outputs
-        return (place, node) if fits and place is not None and node is not None else None
-
-    def sole(self, value: str, op: str, domain: str = "") -> tuple[int, Node] | None:
-        """The same where one operand of one node is all that reads the value."""
-        return self.maker(value, op, domain) if self.graph.is_inner(value) else None
-
-    def kind(self, value: str) -> TensorType | None:
-        """The type of a float32 tensor of known rank; None for any other value."""
-        found = self.graph.types.get(value)
-        is_known = isinstance(found, TensorType) and found.shape is not None and found.dtype == FLOAT32
-        return found if is_known and isinstance(found, TensorType) else None
-
-    def is_row(self, value: str, like: str) -> bool:
-        """Is a value as long as the last axis of another, and has no other axis?"""
-        own, other = self.kind(value), self.kind(like)
-        return own is not None and other is not None and own.rank == 1 and own.dims == other.dims[-1:]
-
-    def number(self, value: str) -> float | None:
-        """The number that a constant of one element holds, without dimensions that would show in a product."""
-        found = self.graph.array(value)
-        return float(found.reshape(-1)[0]) if found is not None and found.size == 1 and found.ndim <= 1 else None
-
-
-Recognise = Callable[[Recogniser, Node], Recognition | None]
 
 
 def _gelu(site: Recogniser, node: Node) -> Recognition | None:
@@ -83,8 +35,8 @@ def _gelu(site: Recogniser, node: Node) -> Recognition | None:
         place, add = added
         for data, bias in (add.inputs, reversed(add.inputs)):
             if site.is_row(bias, data):
-                return Recognition(_own(node, "FastGelu" if tanh else "BiasGelu", data, bias), (place,))
-    return Recognition(_own(node, "FastGelu" if tanh else "Gelu", x))
+                return Recognition(own(node, "FastGelu" if tanh else "BiasGelu", data, bias), (place,))
+    return Recognition(own(node, "FastGelu" if tanh else "Gelu", x))
 
 
 def _quick_gelu(site: Recogniser, node: Node) -> Recognition | None:
@@ -96,7 +48,7 @@ def _quick_gelu(site: Recogniser, node: Node) -> Recognition | None:
             continue
         alpha = site.number(scaled[1].inputs[1 if scaled[1].inputs[0] == x else 0])
         if alpha is not None:
-            return Recognition(_own(node, "QuickGelu", x, alpha=alpha), (sigmoid[0], scaled[0]))
+            return Recognition(own(node, "QuickGelu", x, alpha=alpha), (sigmoid[0], scaled[0]))
     return None
 
 
@@ -111,7 +63,7 @@ def _norm(site: Recogniser, node: Node) -> Recognition | None:
         return _root_mean_square(node)
     place, add = added
     op = "SkipLayerNormalization" if node.op == "LayerNormalization" else "SkipSimplifiedLayerNormalization"
-    fused = _own(node, op, *add.inputs, *parameters, epsilon=_epsilon(node))
+    fused = own(node, op, *add.inputs, *parameters, epsilon=_epsilon(node))
     if site.graph.is_inner(x):
         return Recognition(fused, (place,))
     return Recognition(replace(fused, outputs=(*node.outputs, "", "", x)), (place,), place)
@@ -144,7 +96,7 @@ def _matmul(site: Recogniser, node: Node) -> Recognition | None:
         if turned is not None and tuple(turned[1].attribute("perm", range(kind.rank)[::-1])) == swapped:
             inputs[k], given[name] = turned[1].inputs[0], 1
             covered.append(turned[0])
-    return Recognition(_own(node, "FusedMatMul", *inputs, **given), tuple(covered)) if covered else None
+    return Recognition(own(node, "FusedMatMul", *inputs, **given), tuple(covered)) if covered else None
 
 
 def _scaled_matmul(site: Recogniser, node: Node) -> Recognition | None:
@@ -159,7 +111,7 @@ def _scaled_matmul(site: Recogniser, node: Node) -> Recognition | None:
             and "alpha" not in dict(made[1].attributes)
         ):
             given = dict(made[1].attributes)
-            return Recognition(_own(node, "FusedMatMul", *made[1].inputs, alpha=alpha, **given), (made[0],))
+            return Recognition(own(node, "FusedMatMul", *made[1].inputs, alpha=alpha, **given), (made[0],))
     return None
 
 
@@ -168,15 +120,11 @@ def _is_product(site: Recogniser, node: Node) -> bool:
     return all(kind is not None and kind.rank > 1 for kind in kinds)
 
 
-def _own(node: Node, op: str, *inputs: str, **attributes: Any) -> Node:
-    return replace(rebuilt(node, op, inputs), domain=MICROSOFT, attributes=attributes_of(**attributes))
-
-
 RECOGNISED: Mapping[str, tuple[Recognise, ...]] = MappingProxyType(
     {
         "Gelu": (_gelu,),
         "LayerNormalization": (_norm,),
-        "MatMul": (_matmul,),
+        "MatMul": (product_of_packed, _matmul),
         "Mul": (_quick_gelu, _scaled_matmul),
         "RMSNormalization": (_norm,),
     }
@@ -188,6 +136,7 @@ def with_onnxruntime_operators(graph: Graph, trace: Trace | None = None) -> Grap
     """The graph with operators of ONNX Runtime's domain where they stand for several nodes. Only for what is written to a file:
     nothing here computes them."""
     site, trace = Recogniser(graph), Trace() if trace is None else trace
+    constants = dict(graph.constants)
     for place, node in enumerate(graph.nodes):
         for recognise in () if node.domain else RECOGNISED.get(node.op, ()):
             found = recognise(site, node)
@@ -195,6 +144,7 @@ def with_onnxruntime_operators(graph: Graph, trace: Trace | None = None) -> Grap
                 "rewrite", found.node.op, (node.label,), "an operator of ONNX Runtime"
             ):
                 continue
+            constants.update(found.constants)
             parts = [one for k in found.covered if (one := site.nodes[k]) is not None]
             origin = tuple(dict.fromkeys(name for part in (*parts, node) for name in part.origin))
             for k in (*found.covered, place):
@@ -204,7 +154,9 @@ def with_onnxruntime_operators(graph: Graph, trace: Trace | None = None) -> Grap
     nodes = tuple(node for node in site.nodes if node is not None)
     if nodes == graph.nodes:
         return graph
-    return graph.replace(nodes=nodes, opsets=(*graph.opsets, (MICROSOFT, 1))).pruned()
+    types = {**graph.types, **{name: constant.type for name, constant in constants.items()}}
+    changed = graph.replace(nodes=nodes, constants=constants, types=types, opsets=(*graph.opsets, (MICROSOFT, 1)))
+    return drop_dead(changed, Trace())  # weights whose readers all read them packed
 
 
 def check_target(target: str) -> None:

@@ -13,7 +13,7 @@ from fusewise.ir.dtypes import FLOAT32, INT32, INT64, UINT8, dtype_named
 from fusewise.ir.graph import LazyConstant
 from fusewise.ir.types import TensorType
 
-__all__ = ["FOUR_BITS"]
+__all__ = ["FOUR_BITS", "TABLE_ONE", "integer_table"]
 
 _UINT4 = dtype_named("uint4")
 
@@ -27,7 +27,7 @@ def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
     packed, largest, size = constant_operand(g, call, "B"), constant_operand(g, call, "absmax"), n * k
     check_shape(call, "B", packed.type, (-(-size // 2),))
     check_shape(call, "absmax", largest.type, (-(-size // block),))
-    dtype, table = call["A"].dtype, np.array(_TABLES[which], np.float32)
+    dtype = call["A"].dtype
     x, is_turned = call["A"], bool(call.attribute("transB"))
     if is_turned and k % block == 0:
         codes = derived(
@@ -35,11 +35,11 @@ def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
             lambda both: _halves(both, 2 * both.size).reshape(-1, k),
             per_row=k // 2,
         )
-        numbers = g.Gather((table * _TABLE_ONE).astype(np.int32), g.cast(codes, INT32), axis=0)
+        numbers = g.Gather(integer_table(which), g.cast(codes, INT32), axis=0)
         blocks = k // block
         scales = derived(
             *(g, largest, TensorType(FLOAT32, (n, blocks)), ("scales of a table", n, blocks)),
-            lambda array: (array.astype(np.float32) / np.float32(_TABLE_ONE)).reshape(-1, blocks),
+            lambda array: (array.astype(np.float32) / np.float32(TABLE_ONE)).reshape(-1, blocks),
             per_row=blocks,
         )
         weights = g.DequantizeLinear(numbers, scales, axis=1, block_size=block)
@@ -47,6 +47,7 @@ def _bnb4(g: DomainWriter, call: DomainCall) -> DomainValue:
 
     def made() -> np.ndarray:  # a block has the end of a row and the beginning of the next
         scales = np.repeat(largest.read_once().astype(np.float32), block)[:size]
+        table = np.array(_TABLES[which], np.float32)
         return (table[_halves(packed.read_once(), size).view(np.uint8)] * scales).reshape(n, k).astype(dtype.numpy)
 
     recipe = (id(packed), id(largest), "bnb4", which, block, n, k)
@@ -62,9 +63,15 @@ def _halves(packed: np.ndarray, size: int) -> np.ndarray:
     return both.reshape(-1)[:size].view(_UINT4.numpy)
 
 
-_TABLE_ONE = float(1 << 30)
+TABLE_ONE = float(1 << 30)
 """What 1 is among integers that stand for the numbers of a table: all of these are exact in 32 bits, and scales are divided by it,
 which rounds nothing."""
+
+
+def integer_table(which: int) -> np.ndarray:
+    """int32[16]: what four bits are by a `quant_type` (0 is FP4, 1 NF4), by `TABLE_ONE`."""
+    return (np.array(_TABLES[which], np.float32) * TABLE_ONE).astype(np.int32)
+
 
 _FP4 = (0.0, 0.00520833, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 
