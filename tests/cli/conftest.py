@@ -33,7 +33,8 @@ class Ended:
 
 @pytest.fixture
 def fusewise(capsys, monkeypatch, tmp_path):
-    """Call the program with words; its cache is a fresh folder."""
+    """Call the program with words; its cache is a fresh folder, and lines are as wide as where there is no terminal."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("FUSEWISE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("FUSEWISE_THREADS", "1")
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +50,7 @@ def traced(path: Path | None, disabled: Iterable[str]) -> Iterator[Trace | None]
         yield None
         return
     check_decisions_file(path)
-    trace = (_ToldTrace if verbose else Trace)(disabled=frozenset(disabled))
+    trace = Trace(disabled=frozenset(disabled), events=_ToldEvents() if verbose else [])
     yield trace
     if path is not None:
         from fusewise.files import write_text
@@ -59,42 +59,13 @@ def traced(path: Path | None, disabled: Iterable[str]) -> Iterator[Trace | None]
         note(f"wrote {path} ({len(trace.events)} decisions)")
 
 
-@dataclass
-class _ToldTrace(Trace):
-    """A trace that tells every decision when it is made."""
+class _ToldEvents(list[Event]):
+    """The events of a trace, each of which is told when it is added."""
 
-    def add(
-        self,
-        kind: str,
-        what: str,
-        where: tuple[str, ...] = (),
-        reason: str = "",
-        *,
-        before: float | None = None,
-        after: float | None = None,
-        applied: bool = True,
-    ) -> None:
-        super().add(kind, what, where, reason, before=before, after=after, applied=applied)
-        self._tell(1)
+    def append(self, event: Event) -> None:
+        super().append(event)
+        sys.stderr.write(f"fusewise: {told(event)}\n")
 
-    def allows(
-        self,
-        kind: str,
-        what: str,
-        where: tuple[str, ...] = (),
-        reason: str = "",
-        *,
-        before: float | None = None,
-        after: float | None = None,
-    ) -> bool:
-        answer = super().allows(kind, what, where, reason, before=before, after=after)
-        self._tell(1)
-        return answer
-
-    def adopt(self, trial: Trace) -> None:
-        super().adopt(trial)
-        self._tell(len(trial.events))
-
-    def _tell(self, count: int) -> None:
-        for event in self.events[len(self.events) - count :]:
-            sys.stderr.write(f"fusewise: {told(event)}\n")
+    def extend(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.append(event)
