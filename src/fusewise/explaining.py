@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from fusewise.compiling import planned
-from fusewise.errors import UsageError
+from fusewise.fusion.describe import no_node
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.program import HostStep, Program, StepVersions
 from fusewise.options import Options
@@ -43,9 +42,7 @@ def _named(nodes: Iterable[Node], name: str) -> Node:
     for node in found:
         if name in node.writes:
             return node
-    near = difflib.get_close_matches(name, dict.fromkeys(node.label for node in found), n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "`inspect --groups` lists them"
-    raise UsageError(f"no node is called {name!r}; {hint}")
+    raise no_node(name, (node.label for node in found))
 
 
 def _told(event: Event, name: str) -> dict[str, Any]:

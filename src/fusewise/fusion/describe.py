@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from fusewise.errors import UsageError
@@ -11,7 +12,15 @@ from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import Edge, Plan
 from fusewise.ir.graph import Graph
 
-__all__ = ["described_edges", "described_groups", "fusion_figures", "intermediate_bytes", "node_named", "why"]
+__all__ = [
+    "described_edges",
+    "described_groups",
+    "fusion_figures",
+    "intermediate_bytes",
+    "no_node",
+    "node_named",
+    "why",
+]
 
 
 def fusion_figures(before: Graph, plan: Plan) -> dict[str, Any]:
@@ -87,10 +96,15 @@ def node_named(graph: Graph, name: str, wanted: str = "node") -> int:
     found = found or [n for n, node in enumerate(graph.nodes) if name in node.origin]
     if not found:
         known = [node.label for node in graph.nodes] + [origin for node in graph.nodes for origin in node.origin]
-        close = difflib.get_close_matches(name, dict.fromkeys(known), n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "`inspect --groups` lists them"
-        raise UsageError(f"no {wanted} is called {name!r}; {hint}")
+        raise no_node(name, known, wanted)
     return found[0]
+
+
+def no_node(name: str, known: Iterable[str], wanted: str = "node") -> UsageError:
+    """The error about a name that no node has: it tells the nearest ones."""
+    close = difflib.get_close_matches(name, dict.fromkeys(known), n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else "`inspect --groups` lists them"
+    return UsageError(f"no {wanted} is called {name!r}; {hint}")
 
 
 def why(plan: Plan, name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from onnx import helper
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.domains.microsoft.beams import (
     BEAM_KINDS,
+    NEEDED,
     Beams,
     beams_of,
     finished,
@@ -168,13 +169,12 @@ _OPERANDS = (
     ),
     *("vocab_mask", "prefix_vocab_mask", "attention_mask", "decoder_input_ids", "logits_processor"),
 )
-_NEEDED = {"input_ids", "max_length", "num_beams", "num_return_sequences"}
 
 BEAM_SEARCH: tuple[DomainRow, ...] = (
     DomainRow(
         "BeamSearch",
         None,
-        tuple(name if name in _NEEDED else f"{name}?" for name in _OPERANDS),
+        tuple(name if name in NEEDED else f"{name}?" for name in _OPERANDS),
         (
             *(integer("decoder_start_token_id", -1), integer("early_stopping", 0), integer("eos_token_id")),
             *(integer("model_type", 0), integer("no_repeat_ngram_size", 0), integer("pad_token_id")),

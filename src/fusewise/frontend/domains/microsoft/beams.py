@@ -12,7 +12,7 @@ from fusewise.frontend.domains.microsoft.next_scores import LOWEST
 from fusewise.frontend.domains.microsoft.protos import Protos
 from fusewise.records import record
 
-__all__ = ["BEAM_KINDS", "Beams", "beams_of", "finished", "next_beams", "started"]
+__all__ = ["BEAM_KINDS", "NEEDED", "Beams", "beams_of", "finished", "next_beams", "started"]
 
 _KINDS = onnx.TensorProto
 BEAM_KINDS = (
@@ -21,6 +21,9 @@ BEAM_KINDS = (
 )
 """Element types and ranks of the states. Of beams: tokens [rows, length], scores [samples, beams], is a sample done [samples, 1].
 Of what has ended, the best first: tokens [samples, beams, greatest length], scores [samples, beams], how many [samples, 1]."""
+
+NEEDED = frozenset({"input_ids", "max_length", "num_beams", "num_return_sequences"})
+"""Operands of a search that are not optional."""
 
 
 @record(frozen=True)

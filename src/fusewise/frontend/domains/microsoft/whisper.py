@@ -12,7 +12,7 @@ from onnx import helper
 
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.domains.microsoft.beam_search import beam_searched, encoder_of
-from fusewise.frontend.domains.microsoft.beams import Beams
+from fusewise.frontend.domains.microsoft.beams import NEEDED, Beams
 from fusewise.frontend.domains.microsoft.decoders import Feeds, Prompt, decoder_of_encoder
 from fusewise.frontend.domains.microsoft.next_scores import LOWEST, last_logits, token_of
 from fusewise.frontend.domains.microsoft.protos import Protos
@@ -146,13 +146,12 @@ _OPERANDS = (
     *("repetition_penalty", "vocab_mask", "prefix_vocab_mask", "attention_mask", "decoder_input_ids"),
     *("logits_processor", "cross_qk_layer_head", "extra_decoding_ids", "temperature"),
 )
-_NEEDED = {"input_ids", "max_length", "num_beams", "num_return_sequences"}
 
 WHISPER: tuple[DomainRow, ...] = (
     DomainRow(
         "WhisperBeamSearch",
         None,
-        tuple(name if name in _NEEDED else f"{name}?" for name in _OPERANDS),
+        tuple(name if name in NEEDED else f"{name}?" for name in _OPERANDS),
         (
             *(integer("beginning_timestamp_token_id", None), integer("decoder_output_cross_qk", None)),
             *(integer("decoder_start_token_id", -1), integer("early_stopping", 0), integer("eos_token_id")),
