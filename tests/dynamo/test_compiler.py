@@ -180,6 +180,31 @@ def test_parameters_that_change_are_followed_and_soon_are_inputs(made: list[api.
     assert 4 <= len(made) <= 6
 
 
+def test_a_parameter_that_is_given_other_memory_is_followed() -> None:
+    module = Layer()
+    call, x = compiled(module), torch.randn(2, 8)
+    for _ in range(2):
+        agree(call(x), module(x).detach())
+        module.product.weight.data = torch.randn(8, 8)
+    agree(call(x), module(x).detach())
+
+
+def test_a_parameter_that_is_written_to_while_it_is_compiled_for_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, compile_one = Layer(), api.compile
+    call, x = compiled(module), torch.randn(2, 8)
+
+    def disturbed(graph: Any, options: api.Options) -> api.Model:
+        found = compile_one(graph, options)
+        with torch.no_grad():
+            module.product.weight.mul_(1.5)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fusewise.dynamo.running.api.compile", disturbed)
+        call(x)
+    agree(call(x), module(x).detach())
+
+
 def test_layers_that_share_a_graph_keep_their_parameters(made: list[api.Options]) -> None:
     layers = [Layer() for _ in range(3)]
     x = torch.randn(2, 8)

@@ -21,20 +21,24 @@ from fusewise.tensors import array_of, tensor_of
 __all__ = ["CompiledCapture"]
 
 _MOST_CHANGES = 3
-"""A parameter or buffer that was written to so often between calls is an input from then on."""
+"""A parameter or buffer that changed so often between calls is an input from then on."""
 
 _MOST_PROGRAMS = 64
 """So many sets of parameters are compiled for, as layers have that share a graph; then all are inputs."""
 
 
+_State = tuple[int, int]
+"""How often a tensor has been written to, and where its elements lie."""
+
+
 @record(frozen=True)
 class _Program:
-    """A compiled model, the names of its inputs with the values that they read, and the tensors that are constants in it: who they
-    are, how often they had been written to, and a reference to each that does not keep it alive."""
+    """A compiled model, the names of its inputs with the values that they read, and the tensors that are constants in it: the
+    `states` that they were in, and a reference to each that does not keep it alive."""
 
     model: api.Model
     feeds: tuple[tuple[str, int], ...]
-    versions: tuple[int, ...]
+    states: tuple[_State, ...]
     tensors: tuple[weakref.ref[Any], ...]
 
 
@@ -67,7 +71,7 @@ class CompiledCapture:
         values = [*arguments, *self._source.own]
         fixed = [values[place] for place in self._fixed]
         program = self._programs.get(tuple(map(id, fixed)))
-        if program is None or program.versions != tuple(map(_version, fixed)):
+        if program is None or program.states != tuple(map(_state, fixed)):
             program = self._compiled(values)
             if program is None:
                 return self._eager(*arguments)
@@ -80,13 +84,13 @@ class CompiledCapture:
         """A program for these values; None where there is none, now and later."""
         with self._lock:
             fixed = [values[place] for place in self._fixed]
-            key, versions = tuple(map(id, fixed)), tuple(map(_version, fixed))
+            key, states = tuple(map(id, fixed)), tuple(map(_state, fixed))
             known = self._programs.pop(key, None)
-            if known is not None and known.versions == versions:  # by another thread
+            if known is not None and known.states == states:  # by another thread
                 self._programs[key] = known
                 return known
             if known is not None:
-                pairs = zip(self._fixed, known.versions, versions, strict=True)
+                pairs = zip(self._fixed, known.states, states, strict=True)
                 self._changes.update(place for place, before, now in pairs if before != now)
             self._release(values)
             try:
@@ -113,6 +117,9 @@ class CompiledCapture:
 
     def _made_of(self, values: Sequence[Any]) -> _Program:
         graph, fixed = self._source.graph, [values[place] for place in self._fixed]
+        states = tuple(
+            map(_state, fixed)
+        )  # before anything is read: what is written to meanwhile is compiled for again
         ports = list(zip(graph.inputs, self._source.reads, strict=True))
         held = set(self._fixed)
         constants = {
@@ -132,14 +139,15 @@ class CompiledCapture:
         return _Program(
             model=api.compile(bound, options),
             feeds=rest,
-            versions=tuple(map(_version, fixed)),
+            states=states,
             tensors=tuple(weakref.ref(tensor, gone) for tensor in fixed),
         )
 
 
-def _version(tensor: Any) -> int:
-    """How often a tensor has been written to; -1 for one that was made under inference mode, which does not tell."""
-    return -1 if tensor.is_inference() else int(tensor._version)
+def _state(tensor: Any) -> _State:
+    """What changes with a tensor's contents: -1 for how often one was written to that was made under inference mode, which does not
+    tell; where elements lie is another place when `tensor.data` is set."""
+    return -1 if tensor.is_inference() else int(tensor._version), tensor.data_ptr()
 
 
 def _fed(value: Any) -> np.ndarray:
