@@ -81,3 +81,31 @@ def test_tensors_are_shared_with_torch() -> None:
     array = ours.OrtValue.from_dlpack(torch.ones(3)).numpy()  # the tensor has no other name
     assert array.tolist() == [1, 1, 1]
     assert ours.OrtValue.from_dlpack(torch.tensor([True, False])).data_type() == "tensor(bool)"
+
+
+class _Exporter:
+    """Exports an array by DLPack, in its first version with a word on writing or, `old`, in the one before."""
+
+    def __init__(self, array: np.ndarray, old: bool) -> None:
+        self.array, self.old = array, old
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        if self.old and asked:
+            raise TypeError("no such keyword")
+        return self.array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_what_may_not_be_written_to_is_not_by_dlpack_either(old: bool) -> None:
+    array = X.copy()
+    ours.OrtValue.from_dlpack(_Exporter(array, old)).update_inplace(X + 1)
+    assert array.tolist() == (X + 1).tolist()
+    array.flags.writeable = False
+    for exporter in [array, _Exporter(array, False)]:
+        value = ours.OrtValue.from_dlpack(exporter)
+        with pytest.raises(RuntimeError, match="read-only"):
+            value.update_inplace(X)
+    assert array.tolist() == (X + 1).tolist()

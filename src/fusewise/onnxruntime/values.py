@@ -20,6 +20,8 @@ _ELSEWHERE = ("cuda", "cann", "dml", "webgpu", "gpu", "npu")
 """Devices that ONNX Runtime knows by name."""
 
 _DLPACK_CPU = (1, 0)
+_DLPACK_VERSION = (1, 0)
+"""The first in which a capsule says that memory may not be written to."""
 
 
 def require_cpu(device_type: str) -> None:
@@ -104,9 +106,11 @@ class OrtValue:
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:
         """A tensor in the memory of what exports it by DLPack, an object or a capsule."""
-        exporter: Any = data if hasattr(data, "__dlpack__") else _Capsule(data)
+        capsule = _exported(data) if hasattr(data, "__dlpack__") else data
+        says = not _is_capsule(capsule, b"dltensor")  # whether the memory may be written to
+        exporter: Any = _Capsule(capsule)
         array = np.from_dlpack(exporter)
-        return cls(_writable(array) if not isinstance(data, np.ndarray) else array, owner=data)
+        return cls(array if says else _writable(array), owner=data)
 
     @property
     def contents(self) -> Any:
@@ -186,6 +190,22 @@ class OrtValue:
         return self._contents
 
 
+def _exported(data: Any) -> object:
+    """The capsule of what exports one, which says whether its memory may be written to where the exporter can say so."""
+    if tuple(data.__dlpack_device__()) != _DLPACK_CPU:
+        raise RefusedUse("the tensor lies on another device than the CPU: bring it there first")
+    try:
+        return data.__dlpack__(max_version=_DLPACK_VERSION)
+    except TypeError:  # it knows of no versions
+        return data.__dlpack__()
+
+
+def _is_capsule(value: object, name: bytes) -> bool:
+    """Is it a capsule of that name?"""
+    is_valid = ctypes.pythonapi.PyCapsule_IsValid
+    return bool(is_valid(ctypes.py_object(value), name))
+
+
 class _Capsule:
     """A bare DLPack capsule as an object that has one."""
 
@@ -200,7 +220,7 @@ class _Capsule:
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
-    """The same memory, writable: older exporters do not say whether it is, and NumPy takes that for a no."""
+    """The same memory, writable: capsules of before DLPack 1.0 do not say whether it is, and NumPy may take that for a no."""
     if array.flags.writeable or not array.flags.c_contiguous:
         return array
     return array_at(array.ctypes.data, array.dtype, array.shape, array)
