@@ -25,11 +25,11 @@ def layer(bits: int, block: int, zeros: bool, rows: int, columns: int) -> tuple[
     return packed, scales, RNG.normal(0, 1, (EXPERTS, rows)).astype(np.float32), points
 
 
-def mixture(bits: int, block: int, zeros: bool, activation: str, weighted: bool = False) -> Any:
+def mixture(bits: int, block: int, zeros: bool, activation: str, weighted: bool = False, best: int = 2) -> Any:
     fused = activation == "swiglu"
     first = layer(bits, block, zeros, INNER * (1 + fused), HIDDEN)
     second = layer(bits, block, zeros, HIDDEN, INNER)
-    attributes = {"k": 2, "activation_type": activation, "expert_weight_bits": bits}
+    attributes = {"k": best, "activation_type": activation, "expert_weight_bits": bits}
     attributes |= {"swiglu_fusion": 1, "activation_alpha": 1.702, "swiglu_limit": 7.0} if fused else {}
     attributes |= {"block_size": block} if block else {}
     attributes |= {"normalize_routing_weights": 1} if weighted else {}
@@ -48,6 +48,7 @@ def mixture(bits: int, block: int, zeros: bool, activation: str, weighted: bool 
     [
         (4, 0, False, "silu", False),
         (4, 16, True, "swiglu", False),
+        (2, 16, False, "relu", False),
         (8, 0, True, "gelu", True),
         (8, 32, False, "swiglu", True),
     ],
@@ -57,6 +58,27 @@ def test_mixtures(bits: int, block: int, zeros: bool, activation: str, weighted:
     free = {0: {0: "tokens"}, 1: {0: "tokens"}} | ({14: {0: "tokens"}} if weighted else {})
     rounded = bits == 8 and block  # ONNX Runtime makes bytes of the tokens, too, for such weights
     agree(case(3), case(6), free=free, tolerance=2e-2 if rounded else 2e-5)
+
+
+@pytest.mark.parametrize(
+    "bits, block, zeros, activation, weighted",
+    [
+        (4, 0, False, "silu", False),
+        (4, 16, True, "swiglu", True),
+        (2, 16, False, "relu", False),
+        (8, 0, True, "gelu", True),
+        (8, 0, False, "swiglu", False),
+    ],
+)
+def test_one_token_picks_its_experts(bits: int, block: int, zeros: bool, activation: str, weighted: bool) -> None:
+    case = mixture(bits, block, zeros, activation, weighted, best=1)(1)
+    agree(case, tolerance=2e-5)
+    graph = load(case.model())
+    assert (
+        max(kind.dims[0] for node in graph.nodes if node.op == "MatMul" for kind in map(graph.tensor, node.inputs)) == 1
+    )
+    several = load(mixture(bits, block, zeros, activation, weighted, best=2)(1).model())
+    assert not any(node.op == "Gather" for node in several.nodes)
 
 
 def test_what_does_not_fit() -> None:

@@ -9,7 +9,7 @@ from fusewise.frontend.domains.writer import DomainValue, DomainWriter
 from fusewise.ops.validity.rules import between, flag, one_of
 from fusewise.ops.validity.use import Rule
 
-__all__ = ["EXPERTS", "EXPERT_RULES", "biased", "gated", "mixed", "routed"]
+__all__ = ["EXPERTS", "EXPERT_RULES", "are_picked", "biased", "gated", "mixed", "picked_of", "routed"]
 
 
 _FEWER = 4
@@ -27,10 +27,15 @@ def routed(g: DomainWriter, call: DomainCall, logits: DomainValue) -> tuple[Doma
     best, places = g.several("TopK", 2, shares, [call.attribute("k")], axis=-1)
     if call.attribute("normalize_routing_weights"):
         best = best / g.ReduceSum(best, [-1], keepdims=1)
-    experts = logits.extent(-1)
-    if logits.extent(0) == 1 and experts is not None and call.attribute("k") * _FEWER <= experts:
+    if are_picked(call, logits):
         return best, g.reshape(places, [-1])
     return g.ScatterElements(shares * 0.0, places, best, axis=-1), None
+
+
+def are_picked(call: DomainCall, logits: DomainValue) -> bool:
+    """Is there one token, which is sent to so few experts that theirs are picked from the weights?"""
+    experts = logits.extent(-1)
+    return logits.extent(0) == 1 and experts is not None and call.attribute("k") * _FEWER <= experts
 
 
 def gated(g: DomainWriter, call: DomainCall, x: DomainValue) -> DomainValue:
@@ -77,10 +82,11 @@ def biased(
 ) -> DomainValue:
     """The results of a layer with its bias [experts, out], if it has one; `picked` are the experts, if not all."""
     bias = call.get(f"{name}_experts_bias")
-    return y if bias is None else y + g.Unsqueeze(_of(g, bias, picked), [1])
+    return y if bias is None else y + g.Unsqueeze(picked_of(g, bias, picked), [1])
 
 
-def _of(g: DomainWriter, weights: DomainValue, picked: DomainValue | None) -> DomainValue:
+def picked_of(g: DomainWriter, weights: DomainValue, picked: DomainValue | None) -> DomainValue:
+    """What belongs to the experts that are picked, of what has them along its first axis."""
     return weights if picked is None else g.Gather(weights, picked, axis=0)
 
 
@@ -89,7 +95,7 @@ def _moe(g: DomainWriter, call: DomainCall) -> DomainValue:
 
     def linear(name: str, x: DomainValue) -> DomainValue:
         turned = g.Transpose(call[f"{name}_experts_weights"], perm=[0, 2, 1])
-        return biased(g, call, name, g.MatMul(x, _of(g, turned, picked)), picked)
+        return biased(g, call, name, g.MatMul(x, picked_of(g, turned, picked)), picked)
 
     return mixed(g, call, shares, linear)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fusewise.frontend.domains.microsoft.experts import EXPERT_RULES, biased, mixed
+import numpy as np
+
+from fusewise.frontend.domains.microsoft.experts import EXPERT_RULES, are_picked, biased, mixed, picked_of
 from fusewise.frontend.domains.microsoft.nbits import codes_of
 from fusewise.frontend.domains.row import DomainCall, DomainRow, integer, real, text
 from fusewise.frontend.domains.writer import DomainValue, DomainWriter
-from fusewise.ir.dtypes import UINT8, DType, dtype_named
+from fusewise.ir.dtypes import INT8, UINT8, DType, dtype_named
 from fusewise.ir.graph import LazyConstant
 from fusewise.ir.types import TensorType
 
@@ -16,7 +18,8 @@ __all__ = ["QUANTIZED_EXPERTS"]
 def _codes(
     g: DomainWriter, call: DomainCall, name: str, bits: int, dtype: DType, shape: tuple[int, ...]
 ) -> DomainValue:
-    """A constant operand of packed bytes as numbers of `dtype`, several in a byte along the last axis of `shape`."""
+    """A constant operand of packed bytes, several numbers in a byte along the last axis of `shape`, as numbers of `dtype`, which may
+    have more bits."""
     source = g.known_constant(call[name])
     if source is None:
         raise call.unsupported(f"its input {name!r} must be a constant of the model")
@@ -25,14 +28,18 @@ def _codes(
         raise call.invalid(
             f"its input {name!r} is {source.dtype.name}{list(source.type.dims)}; its weights ask for uint8{list(packed)}"
         )
-    key = (id(source), dtype.name, shape)
-    return g.constant(
-        LazyConstant(TensorType(dtype, shape), lambda: codes_of(source.read_once(), bits, shape[-1], dtype), key)
-    )
+    key = (id(source), dtype.name, bits, shape)
+
+    def made() -> np.ndarray:
+        if dtype != INT8 or bits == 8:
+            return codes_of(source.read_once(), bits, shape[-1], dtype)
+        return codes_of(source.read_once(), bits, shape[-1], UINT8).view(np.int8) - np.int8(1 << (bits - 1))
+
+    return g.constant(LazyConstant(TensorType(dtype, shape), made, key))
 
 
-def _weights(g: DomainWriter, call: DomainCall, name: str) -> DomainValue:
-    """Those of a layer, [experts, out, in], in floats."""
+def _weights(g: DomainWriter, call: DomainCall, name: str, picked: DomainValue | None) -> DomainValue:
+    """Those of a layer, [experts, out, in], in floats; `picked` are the experts, if not all."""
     own = call.attribute(f"{name}_expert_weight_bits")
     bits = call.attribute("expert_weight_bits") if own is None else own
     if bits not in (2, 4, 8):
@@ -47,7 +54,10 @@ def _weights(g: DomainWriter, call: DomainCall, name: str) -> DomainValue:
         raise call.invalid(f"its attribute block_size is {block}; it must divide the {columns} columns of {name}")
     scales, zeros = call[f"{name}_scales"], None
     given = f"{name}_zero_points" in call
-    dtype = dtype_named(f"{'uint' if given else 'int'}{bits}")
+    width = (
+        bits if picked is None and bits > 2 else 8
+    )  # ONNX gathers no shorter numbers, and has those of 2 bits since opset 25
+    dtype = dtype_named(f"{'uint' if given else 'int'}{width}")
     codes = _codes(g, call, f"{name}_experts_weights", bits, dtype, (experts, rows, columns))
     if given:
         shape = (experts, rows, blocks) if block > 0 else (experts, rows)
@@ -57,21 +67,29 @@ def _weights(g: DomainWriter, call: DomainCall, name: str) -> DomainValue:
             f"its input '{name}_scales' has the shape {list(scales.dims)}; its weights ask for {[experts, rows, blocks]}"
         )
     scales = g.reshape(scales, [experts, rows, blocks])
+    codes, scales = picked_of(g, codes, picked), picked_of(g, scales, picked)
+    zeros = None if zeros is None else picked_of(g, zeros, picked)
     return g.DequantizeLinear(codes, scales, zeros, axis=2, block_size=columns // blocks)
 
 
-def _shares(g: DomainWriter, call: DomainCall) -> DomainValue:
-    """Of each expert in each token, [tokens, experts]: a softmax over the best, or weights that are given for them."""
+def _shares(g: DomainWriter, call: DomainCall) -> tuple[DomainValue, DomainValue | None]:
+    """Of each expert in each token, [tokens, experts]: a softmax over the best, or weights that are given for them.
+
+    Of one token, where it is sent to few: [1, k], and which experts these are [k].
+    """
     logits, weights = call["router_probs"], call.get("router_weights")
     if call.attribute("use_sparse_mixer"):
         raise call.unsupported("its attribute use_sparse_mixer is not supported")
     best, places = g.several("TopK", 2, logits, [call.attribute("k")], axis=-1)
     if weights is None:
-        return g.ScatterElements(logits * 0.0, places, g.Softmax(best, axis=-1), axis=-1)
-    chosen = g.GatherElements(weights, places, axis=-1)
-    if call.attribute("normalize_routing_weights"):
-        chosen = chosen / g.ReduceSum(chosen, [-1], keepdims=1)
-    return g.ScatterElements(logits * 0.0, places, chosen, axis=-1)
+        chosen = g.Softmax(best, axis=-1)
+    else:
+        chosen = g.GatherElements(weights, places, axis=-1)
+        if call.attribute("normalize_routing_weights"):
+            chosen = chosen / g.ReduceSum(chosen, [-1], keepdims=1)
+    if are_picked(call, logits):
+        return chosen, g.reshape(places, [-1])
+    return g.ScatterElements(logits * 0.0, places, chosen, axis=-1), None
 
 
 def _moe(g: DomainWriter, call: DomainCall) -> DomainValue:
@@ -81,11 +99,13 @@ def _moe(g: DomainWriter, call: DomainCall) -> DomainValue:
         raise call.unsupported(
             "its weights are packed for one device (weights_prepacked); write the model without that"
         )
+    shares, picked = _shares(g, call)
 
     def linear(name: str, x: DomainValue) -> DomainValue:
-        return biased(g, call, name, g.MatMul(x, g.Transpose(_weights(g, call, name), perm=[0, 2, 1])))
+        turned = g.Transpose(_weights(g, call, name, picked), perm=[0, 2, 1])
+        return biased(g, call, name, g.MatMul(x, turned), picked)
 
-    return mixed(g, call, _shares(g, call), linear)
+    return mixed(g, call, shares, linear)
 
 
 QUANTIZED_EXPERTS: tuple[DomainRow, ...] = (
