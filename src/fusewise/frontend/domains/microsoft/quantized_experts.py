@@ -18,8 +18,8 @@ __all__ = ["QUANTIZED_EXPERTS"]
 def _codes(
     g: DomainWriter, call: DomainCall, name: str, bits: int, dtype: DType, shape: tuple[int, ...]
 ) -> DomainValue:
-    """A constant operand of packed bytes, several numbers in a byte along the last axis of `shape`, as numbers of `dtype`, which may
-    have more bits."""
+    """A constant operand of packed bytes, several numbers in a byte along the last axis of `shape`, as numbers of `dtype`, which
+    may have more bits."""
     source = g.known_constant(call[name])
     if source is None:
         raise call.unsupported(f"its input {name!r} must be a constant of the model")
