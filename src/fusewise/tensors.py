@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 __all__ = ["array_of", "is_tensor", "tensor_of"]
+
+_SEEN_AS: Mapping[str, str] = {
+    "bfloat16": "int16",
+    "float8_e4m3fn": "uint8",
+    "float8_e4m3fnuz": "uint8",
+    "float8_e5m2": "uint8",
+    "float8_e5m2fnuz": "uint8",
+    "float8_e8m0fnu": "uint8",
+}
+"""Types that NumPy has not of its own, and what is as wide."""
 
 
 def is_tensor(value: Any) -> bool:
@@ -24,10 +35,10 @@ def array_of(tensor: Any) -> np.ndarray:
     import torch
 
     plain = tensor.detach() if tensor.requires_grad else tensor
-    if plain.dtype is torch.bfloat16:  # NumPy has no such type of its own
+    if plain.dtype.itemsize <= 2 and (bits := _SEEN_AS.get(name := str(plain.dtype).removeprefix("torch."))):
         import ml_dtypes
 
-        return np.asarray(plain.view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+        return np.asarray(plain.view(getattr(torch, bits)).numpy()).view(getattr(ml_dtypes, name))
     return np.asarray(plain.numpy(force=plain.is_neg() or plain.is_conj()))
 
 
@@ -39,7 +50,8 @@ def tensor_of(array: Any) -> Any:
         return array
     if not array.flags.writeable:
         array = array.copy()
-    if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    tensor = torch.from_numpy(array)
+    if array.dtype.isbuiltin != 1 and (bits := _SEEN_AS.get(name := array.dtype.name)):
+        tensor = torch.from_numpy(array.view(bits)).view(getattr(torch, name))
+    else:
+        tensor = torch.from_numpy(array)
     return tensor if array.size else torch.empty(array.shape, dtype=tensor.dtype)  # which has other strides

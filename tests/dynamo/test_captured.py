@@ -41,7 +41,9 @@ def test_what_is_computed_row_by_row_comes_out_as_it_is_to_lie(wanted: Any) -> N
         assert found.stride() == wanted.stride()
 
 
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "uint8", "bool"]
+)
 def test_tensors_and_arrays_share_memory(name: str) -> None:
     tensor = torch.zeros(3, 4, dtype=getattr(torch, name)).t()
     array = array_of(tensor)

@@ -301,6 +301,13 @@ def test_half_types(name: str) -> None:
     agree(compiled(module)(x), module(x).detach(), TOLERANCES[name])
 
 
+def test_types_that_numpy_has_not() -> None:
+    x, there, back = torch.randn(3, 4), (lambda t: (t * 2).to(torch.float8_e4m3fn)), (lambda t: t.to(torch.float32) * 2)
+    found = compiled(there)(x)
+    assert found.dtype is torch.float8_e4m3fn and torch.equal(found.float(), there(x).float())
+    assert torch.equal(compiled(back)(found), back(found))
+
+
 def test_tied_weights_under_inference_mode() -> None:
     class Tied(torch.nn.Module):
         def __init__(self) -> None:

@@ -212,7 +212,7 @@ class SessionOptions(_Fields):
         self.__dict__["_external"].update(zip(names, map(_tensor, values), strict=True))
 
     def register_custom_ops_library(self, path: str) -> None:
-        """RefusedUse: such a library is written for ONNX Runtime's own kernels."""
+        """`NotImplemented`: such a library is written for ONNX Runtime's own kernels."""
         raise NotImplemented.of(
             f"{path} holds kernels for ONNX Runtime, which cannot be run here: describe the operators by "
             "fusewise.register_domain instead"
