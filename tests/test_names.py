@@ -26,6 +26,20 @@ def test_a_public_name_is_no_module(name: str) -> None:
     assert callable(getattr(fusewise, name))
 
 
+@pytest.mark.parametrize("name", ["dynamo", "onnxruntime"])
+def test_modules_that_the_documentation_names_are_there(name: str) -> None:
+    """In a process of its own, where nothing has imported them."""
+    script = f"import sys, fusewise; assert 'fusewise.{name}' not in sys.modules; print(fusewise.{name}.__name__)"
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(Path(fusewise.__file__).parent.parent)},
+    )
+    assert ended.stdout.strip() == f"fusewise.{name}" and name in dir(fusewise)
+
+
 def test_names_stay_when_every_module_is_imported() -> None:
     """In a process of its own: names asked for before and after importing all modules, and `bench` after a first `verify`."""
     script = """

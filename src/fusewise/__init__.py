@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fusewise.version import VERSION
 
 if TYPE_CHECKING:
+    from fusewise import dynamo as dynamo
+    from fusewise import onnxruntime as onnxruntime
     from fusewise.api import Model as Model
     from fusewise.api import bench as bench
     from fusewise.api import compile as compile  # noqa: A004 - the verb of the trade
@@ -72,14 +74,18 @@ _ELSEWHERE = {
     "register_domain": "fusewise.frontend.domains.register",
 }
 
+_MODULES = ("dynamo", "onnxruntime")  # that users name behind `import fusewise` alone
+
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in __all__ and name not in _MODULES:
         raise AttributeError(f"module 'fusewise' has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"fusewise.{name}")
     return getattr(importlib.import_module(_ELSEWHERE.get(name, "fusewise.api")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__all__, *_MODULES, "__version__"])

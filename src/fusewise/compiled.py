@@ -141,7 +141,8 @@ class Model:
         if len(values) == 1 and not feeds and isinstance(values[0], Mapping) and not _takes_a_map(ports):
             return self(**values[0])
         if len(values) > len(ports):
-            raise UsageError(f"the model is called with {len(values)} arrays and has {len(ports)} inputs")
+            inputs = f"{len(ports)} input{'' if len(ports) == 1 else 's'}"
+            raise UsageError(f"the model is called with {len(values)} arrays and has {inputs}")
         for port, value in zip(ports, values, strict=False):
             if port.name in feeds:
                 raise UsageError(f"input {port.name!r} is given twice: in its place, and by its name")

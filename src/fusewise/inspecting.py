@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from fusewise.benchmarking.describe import description
 from fusewise.codegen.assemble import generate
-from fusewise.codegen.legalize import passes_for
+from fusewise.codegen.legalize import for_native, passes_for
 from fusewise.frontend.given import sized_at
 from fusewise.fusion import describe
 from fusewise.fusion.plan import Plan, plan
@@ -52,6 +52,8 @@ def inspected(
     if tree is not None:
         told["tree"] = described_tree(fused, tree, program)
     host = described(clean, program)
+    native = for_native(clean, "float32", trace, target=host_target())
+    compiled = fused if native is clean else plan(native, trace, fusion)
     if groups:
         told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
     return {
@@ -64,6 +66,8 @@ def inspected(
         "host_nodes": len(host),
         "host": host,
         **describe.fusion_figures(graph, fused),
+        "nodes_for_machine": len(native.nodes),
+        "groups_for_machine": len(compiled.partition.groups),
         **told,
     }
 

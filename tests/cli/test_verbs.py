@@ -81,6 +81,30 @@ def test_run_on_given_inputs_writes_outputs(fusewise, tiny_path, tmp_path):
     }
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_run_says_a_line_for_each_output(fusewise, tiny_path, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ended = fusewise("run", tiny_path)
+    name, kind = ended.out.split()[:2]
+    assert (name, kind) == ("y", "float32[2,4],")
+    assert "mean" in ended.out and "not finite" not in ended.out
+    assert all(len(line) <= columns for line in ended.out.splitlines())
+
+
+def test_inspect_counts_the_groups_that_compile_has(fusewise, write):
+    """An average over a plane is written as two here, so that groups as planned and as compiled differ."""
+    path = write(
+        [onnx.helper.make_node("GlobalAveragePool", ["x"], ["y"])],
+        {"x": (1, (1, 16, 56, 56))},
+        {"y": (1, (1, 16, 1, 1))},
+    )
+    found = json.loads(fusewise("inspect", path, "--json").out)
+    compiled = json.loads(fusewise("compile", path, "--json").out)
+    assert (found["groups_for_machine"], found["group_count"]) == (compiled["groups"], 1)
+    shown = fusewise("inspect", path).out
+    assert ("as compiled" in shown) == (compiled["groups"] != 1)
+
+
 def test_run_on_random_inputs_is_seeded(fusewise, tiny_path, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert fusewise("run", tiny_path, "--seed", seed, "-o", tmp_path / f"{name}.npz").status == 0

@@ -341,9 +341,16 @@ def test_modes_options_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = found
     assert (first.tune, first.threads) == (TUNING_SECONDS, torch.get_num_threads())
     assert (second.tune, second.exact, second.threads) == (0.0, True, 1)
-    for settings, said in (({"options": {"exakt": True}}, "exakt"), ({"options": {"values": {}}}, "'values'")):
+    for options, said in (
+        ({"exakt": True}, "exakt"),
+        ({"values": {}}, "'values'"),
+        ({"precision": "float7"}, "no precision 'float7'"),
+        ({"precision": "bfloat16", "exact": True}, "exact does not allow"),
+        ({"fusion": "dnnfuse"}, "no fusion planner 'dnnfuse'"),
+        ({"disable": ["winnograd"]}, "'winnograd'"),
+    ):
         with pytest.raises(Exception, match=f"UsageError.*{said}"):
-            compiled(torch.tan, **settings)(x)
+            compiled(torch.tan, options=options)(x)
 
 
 def test_what_cannot_be_compiled_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

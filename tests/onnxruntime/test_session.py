@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +316,22 @@ def test_a_native_run_lets_other_threads_go_on() -> None:
     finally:
         sys.setswitchinterval(before)
     assert went_on
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_session_is_neither_pickled_nor_copied(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="open the model again where it is wanted"):
+        use(ours.InferenceSession(SCALED))
+
+
+def test_a_wrong_name_of_an_input_is_named() -> None:
+    session = ours.InferenceSession(SCALED)
+    with pytest.raises(ValueError, match="not given: x; the model has no input 'X'$"):
+        session.run(None, {"X": X})
+    with pytest.raises(ValueError, match="not given: x; the model has no input 'X'$"):
+        session.run_async(None, {"X": X}, print, None)
+    with pytest.raises(ValueError, match="not given: x$"):
+        session.run(None, {})
 
 
 def test_names_are_found_when_first_used() -> None:

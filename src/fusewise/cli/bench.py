@@ -274,7 +274,7 @@ def _show_memory(found: dict[str, Any]) -> None:
     counters = [row["counters"] for row in found["variants"].values()]
     if counters[0]:
         figures = [(event, *(count(each.get(event)) for each in counters)) for event in counters[0]]
-        table(("the processor's own counters, a run", *found["variants"]), figures)
+        table(("counted", *found["variants"]), figures, title="the processor's own counters, a run")
     if found["without_counters"]:
         sentence(f"not counted by the processor: {found['without_counters']}")
 

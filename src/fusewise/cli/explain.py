@@ -85,6 +85,8 @@ def explain(
         found = api.explain(Path(subject), group, neighbour=neighbour, explainer=explainer, share=share, seed=seed)
         print_json(found) if json else _show_group(found)
         return
+    if subject.endswith(".jsonl"):
+        raise UsageError(f"{subject} holds decisions or results, one a line; explain reads a model or a plan (.json)")
     if node is None or group is not None:
         raise UsageError(f"{subject} is a model: say which node to explain with --node NAME (a plan ends in .json)")
     check_decisions_file(decisions)

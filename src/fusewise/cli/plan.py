@@ -198,7 +198,7 @@ def _show(found: Planning, model: str) -> None:
             ("estimates", f"{figures['latency_ms']:.3f} ms, {figures['energy_mj']:.3f} mJ"),
             (
                 "search",
-                f"{found.setting.search}, {figures['plans_evaluated']:,} plans, {figures['search_s']:.2f} s, {_quality(figures)}",
+                f"{found.setting.search}, {_plans(figures['plans_evaluated'])}, {figures['search_s']:.2f} s, {_quality(figures)}",
             ),
             *([] if figures["rectify_rate"] is None else [("groups repaired", _repaired(figures))]),
             ("left out", str(figures["excluded"])),
@@ -211,6 +211,10 @@ def _show(found: Planning, model: str) -> None:
             *(("note", note) for note in found.result.notes),
         ]
     )
+
+
+def _plans(number: int) -> str:
+    return f"{number:,} plan{'' if number == 1 else 's'}"
 
 
 def _quality(figures: Mapping[str, Any]) -> str:

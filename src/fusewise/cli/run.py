@@ -95,7 +95,7 @@ def run(
     An ONNX model is data, whoever it comes from.
     """
     from fusewise import api
-    from fusewise.cli.show import print_json, progress
+    from fusewise.cli.show import facts, print_json, progress
 
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise UsageError(f"the output file must end in .npy or .npz, not {output.name!r}")
@@ -133,8 +133,7 @@ def run(
     if json:
         print_json({"model": model, "outputs": described})
     else:
-        for row in described:
-            typer.echo("  ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in row.items()))
+        facts([(row["name"], _said(row)) for row in described])
 
 
 def _sizes(compiled: Model, given: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -194,6 +193,18 @@ def _described(name: str, value: Any) -> dict[str, Any]:
         row |= {"mean": float(finite.mean())} if finite.size else {}
         row["not_finite"] = int(wide.size - finite.size)
     return row
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    """The same in a line for people: `float32[2,4], 0 to 6, mean 3`."""
+    if "type" in row:
+        return str(row["type"])
+    parts = [f"{row['dtype']}[{','.join(map(str, row['shape']))}]"]
+    if "min" in row:
+        parts += [f"{row['min']:.6g} to {row['max']:.6g}", f"mean {row['mean']:.6g}"]
+    if row.get("not_finite"):
+        parts.append(f"{row['not_finite']} not finite")
+    return ", ".join(parts)
 
 
 def _write(path: Path, answers: Mapping[str, Any]) -> None:

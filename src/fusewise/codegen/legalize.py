@@ -26,7 +26,16 @@ from fusewise.passes.short_weights import short_weights
 from fusewise.trace import Trace
 from fusewise.words import no_such
 
-__all__ = ["LEAST_CHANNELS", "LEAST_EXTENT", "for_native", "legalized", "passes_for", "pool_by_rows", "stand_ins"]
+__all__ = [
+    "LEAST_CHANNELS",
+    "LEAST_EXTENT",
+    "check_precision",
+    "for_native",
+    "legalized",
+    "passes_for",
+    "pool_by_rows",
+    "stand_ins",
+]
 
 LEAST_CHANNELS, LEAST_EXTENT = 32, 12
 """Channels, and rows and columns of the result, from which the Winograd convolution of floats is faster than one of integers of
@@ -58,16 +67,21 @@ def for_native(
 
     Raises `UsageError` for another, and for one that changes answers under `exact`.
     """
-    if precision not in PRECISIONS:
-        raise no_such("precision", precision, PRECISIONS)
-    if exact and PRECISIONS[precision]:
-        raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
+    check_precision(precision, exact)
     chosen = DEFINED if exact else (*DEFINED, *PRECISIONS[precision], pool_by_rows)
     graph = run(graph, chosen, trace)
     if target is not None and takes_short_weights(target):
         graph = run(graph, (short_weights,), trace)
     multiplied = [row.left for row in (AMX_BF16, AMX_FP16, DPBF16) if target is not None and row.is_native(target)]
     return graph if exact or not multiplied else run(graph, (attention_of(multiplied, AMX_BF16.rows),), trace)
+
+
+def check_precision(precision: str, exact: bool) -> None:
+    """Raises `UsageError` for a precision that there is not, and for one that changes answers under `exact`."""
+    if precision not in PRECISIONS:
+        raise no_such("precision", precision, PRECISIONS)
+    if exact and PRECISIONS[precision]:
+        raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
 
 
 def takes_short_weights(target: Target) -> bool:

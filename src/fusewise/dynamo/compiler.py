@@ -124,7 +124,19 @@ def _options(mode: str | None, options: Mapping[str, Any]) -> Options:
                 f"the option {name!r} names inputs of a whole model; torch.compile sees graphs, which have their own"
             )
     chosen = options_from(None, {"tune": _MODES[mode or "default"], "threads": torch.get_num_threads(), **options})
+    _require_known(chosen)
     return chosen if chosen.cache is not False or "tune" in options else replace(chosen, tune=0.0)
+
+
+def _require_known(options: Options) -> None:
+    """Raises `UsageError` for names that there are not, before a graph is left to PyTorch on their account."""
+    from fusewise.codegen.legalize import check_precision
+    from fusewise.decisions import require_known
+    from fusewise.fusion.plan import check_planner
+
+    check_precision(options.precision, options.exact)
+    check_planner(options.fusion)
+    require_known(options.disable)
 
 
 def _warn(sentence: str) -> None:

@@ -29,7 +29,7 @@ from fusewise.records import record
 from fusewise.trace import INTRA_BLOCK, Trace
 from fusewise.words import no_such
 
-__all__ = ["PLANNERS", "Edge", "Plan", "given", "partition", "plan"]
+__all__ = ["PLANNERS", "Edge", "Plan", "check_planner", "given", "partition", "plan"]
 
 
 @record(frozen=True, slots=True)
@@ -85,15 +85,19 @@ def plan(
     Every fusion is gated by `trace` and every edge that stays open leaves an event. `costs` decide where the table of types
     says to ask; the default is the analytic estimate. `UsageError` when there is no such planner.
     """
-    planner = PLANNERS.get(how)
-    if planner is None:
-        raise no_such("fusion planner", how, PLANNERS)
-    found = planner(ExtendedGraph(graph), trace, CostSource() if costs is None else costs, limits)
+    check_planner(how)
+    found = PLANNERS[how](ExtendedGraph(graph), trace, CostSource() if costs is None else costs, limits)
     for edge in found.edges:
         if not edge.fused:
             where = graph.nodes[edge.producer].label, graph.nodes[edge.consumer].label
             trace.add("fuse", edge.verdict.value, where, edge.reason.value, applied=False)
     return found
+
+
+def check_planner(name: str) -> None:
+    """Raises `UsageError` for a planner that there is not."""
+    if name not in PLANNERS:
+        raise no_such("fusion planner", name, PLANNERS)
 
 
 def partition(

@@ -77,6 +77,11 @@ class InferenceSession:
         opening.tell_ignored(self._options, self._say)
         self._open()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a session can be neither pickled nor copied: open the model again where it is wanted, or pickle `session.model`"
+        )
+
     def _open(self) -> None:
         begin = time.monotonic_ns()
         source = self._source
@@ -141,7 +146,7 @@ class InferenceSession:
             raise AttributeError(f"inputs are given as a dictionary, not as {type(feeds).__name__}") from error
         missing = [name for name in self._required if name not in feeds]
         if missing:
-            raise MissingInputs(f"these inputs are not given: {', '.join(missing)}") from error
+            raise self._missing(missing, feeds) from error
         if isinstance(names, str):
             raise TypeError(f"names of outputs are a list, not the text {names!r}") from error
         try:
@@ -155,6 +160,13 @@ class InferenceSession:
             raise
         except FusewiseError as again:
             raise running_error(again) from again
+
+    def _missing(self, missing: Sequence[str], feeds: Mapping[str, Any]) -> MissingInputs:
+        """The error about inputs that are not given, with names among those given that the model has not."""
+        known = {*self.input_names, *self._overridable}
+        others = [repr(name) for name in feeds if name not in known]
+        given = f"; the model has no input {' or '.join(others)}" if others else ""
+        return MissingInputs(f"these inputs are not given: {', '.join(missing)}{given}")
 
     def _fitted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The same feeds with lists as arrays of the type that their inputs have, and values as what they hold."""
@@ -190,7 +202,7 @@ class InferenceSession:
             raise TypeError(f"the callback is a function, not a value of the type {type(callback).__name__}")
         missing = [name for name in self._required if name not in input_feed]
         if missing:
-            raise MissingInputs(f"these inputs are not given: {', '.join(missing)}")
+            raise self._missing(missing, input_feed)
         self._threads.submit(self._run_for, callback, user_data, (output_names, dict(input_feed), run_options))
 
     def _run_for(self, callback: Callback, user_data: Any, asked: tuple[Any, ...]) -> None:
