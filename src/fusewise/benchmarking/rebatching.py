@@ -22,8 +22,9 @@ from fusewise.ops.infer import infer_outputs
 
 __all__ = ["rebatched"]
 
-_SHAPE_OPERANDS = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Resize": 3}
-"""Operators that are told dimensions of their result, and by which operand."""
+_SHAPE_OPERANDS = {"Reshape": 1, "Expand": 1, "Resize": 3}
+"""Operators that are told dimensions of their result, and by which operand. ConstantOfShape is none: nothing
+tells whether a dimension of it is a batch."""
 
 
 def rebatched(graph: Graph, batch: int) -> Graph:
@@ -97,12 +98,10 @@ def _followed(
     if stated.ndim != 1 or not stated.size or stated[0] <= 0 or stated[0] * batch % old:
         return None
     data = node.inputs[0]
-    if node.op != "ConstantOfShape" and _elements(types.get(data)) == _elements(before.get(data)):
+    if _elements(types.get(data)) == _elements(before.get(data)):
         return None  # what it reads does not grow
-    if node.op in ("Expand", "ConstantOfShape", "Resize") and stated[0] != old:
+    if node.op in ("Expand", "Resize") and stated[0] != old:
         return None
-    if node.op == "ConstantOfShape":
-        return None  # nothing tells whether this is a batch
     other = stated.copy()
     other[0] = stated[0] * batch // old
     return other
