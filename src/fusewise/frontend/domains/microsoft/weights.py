@@ -51,11 +51,13 @@ def known_dims(call: DomainCall, name: str) -> tuple[int, ...]:
 
 
 def check_block(call: DomainCall, block: int) -> None:
+    """`InvalidModel` for a run with one scale that is no power of two, or too short."""
     if block < _LEAST_BLOCK or block & (block - 1):
         raise call.invalid(f"its attribute block_size is {block}; it must be a power of two, {_LEAST_BLOCK} or more")
 
 
 def check_shape(call: DomainCall, name: str, found: TensorType, *allowed: tuple[int, ...]) -> None:
+    """`InvalidModel` for an input that has none of the shapes allowed."""
     if found.dims not in allowed:
         wanted = " or ".join(str(list(shape)) for shape in allowed)
         raise call.invalid(f"its input {name!r} has the shape {list(found.dims)}; its attributes ask for {wanted}")
