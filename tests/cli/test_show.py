@@ -47,6 +47,18 @@ def test_columns_go_by_rank_and_the_key_stays(
     assert ("no room for" in told) == bool(left)
 
 
+def test_columns_without_anything_go_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    table(("key", "unknown", "last"), [("k" * 20, "", "1" * 12)], ranks=(0, 1, 2))
+    shown = capsys.readouterr().out
+    assert "1" * 12 in shown and "(no room for: unknown)" in shown
+
+
+def test_a_name_without_a_value_ends_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    facts([("a heading", ""), ("  row", "its value")])
+    assert capsys.readouterr().out == "a heading\n  row      its value\n"
+
+
 @given(
     st.integers(20, 200), st.lists(st.tuples(*[st.text("ab ", min_size=1, max_size=90)] * 4), min_size=1, max_size=4)
 )

@@ -304,7 +304,7 @@ def _verdict(search: Mapping[str, Any]) -> str:
 
 
 def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    from fusewise.cli.show import facts, table
+    from fusewise.cli.show import facts, sentence, table
     from fusewise.measuring import METRICS, metric_cells
 
     def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -325,7 +325,7 @@ def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
         *("unchanged", "held", "same as"),
     )
     table(headings, [cells(row) for row in rows], title=model, words=(0, 2, 11))
-    facts([("ms for all passes, and for each; those in brackets changed nothing", "")])
+    sentence("ms for all passes, and for each; those in brackets changed nothing")
     facts([(f"  {row['pipeline']}", f"{row['total_pass_ms']:.1f}: {_times(row['pass_ms'])}") for row in rows])
     parted = [(row["pipeline"], row["regions"]) for row in rows if row["regions"]]
     regions = [(f"  {name}", ", ".join(f"{count} {kind}" for kind, count in found.items())) for name, found in parted]

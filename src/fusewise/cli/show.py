@@ -45,7 +45,7 @@ def facts(rows: Sequence[tuple[str, str]]) -> None:
     for name, value in rows:
         lines = [part for line in value.split("\n") for part in _parts(line, room)]
         below = "\n" + " " * (width + 2)
-        sys.stdout.write(f"{name:<{width}}  {below.join(lines)}\n")
+        sys.stdout.write(f"{name:<{width}}  {below.join(lines)}".rstrip() + "\n")
 
 
 def _parts(line: str, room: int) -> list[str]:
@@ -80,7 +80,7 @@ def table(
     """A table on stdout: the columns numbered `words` are text, which is cut where a line has no room, the others are numbers.
 
     `ranks` has a number for each column: where there is no room, those with the highest go, and are named below. The key has
-    rank 0 and stays. Without ranks the columns at the right go first.
+    rank 0 and stays. Without ranks the columns at the right go first. Those without anything in them go before all others.
     """
     from rich.box import SIMPLE
     from rich.console import Console
@@ -126,13 +126,13 @@ def _kept(
     headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int], ranks: Sequence[int], room: int
 ) -> list[int]:
     """The numbers of the columns that there is room for."""
-    needs = []
+    needs, empty = [], [not any(row[k] for row in rows) for k in range(len(headings))]
     for k, heading in enumerate(headings):
         cells = [row[k] for row in rows]
         needs.append(_least(heading, cells) if k in words else max(map(_wide, (heading, *cells))))
     kept = list(range(len(headings)))
     while len(kept) > 1 and sum(needs[k] for k in kept) + _GAP * (len(kept) - 1) > room:
-        worst = max((k for k in kept if ranks[k]), key=lambda k: (ranks[k], k), default=None)
+        worst = max((k for k in kept if ranks[k]), key=lambda k: (empty[k], ranks[k], k), default=None)
         if worst is None:
             break
         kept.remove(worst)
