@@ -63,3 +63,13 @@ def test_a_hardware_file_with_a_wrong_key(fusewise, tmp_path):
     path.write_text("buffer_byte = 1000\n")
     ended = fusewise("plan", MODEL, "--hardware", path)
     assert ended.status == 2 and "did you mean 'buffer_bytes'" in ended.sentence
+
+
+def test_a_sweep_says_whole_why_there_is_no_plan(fusewise, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    file = tmp_path / "sweep.toml"
+    file.write_text('models = ["zoo:nosuch"]\nseeds = [0, 1]\n')
+    ended = fusewise("plan", "--sweep", file, "-o", tmp_path / "results.jsonl")
+    told = " ".join(ended.out.split())
+    assert "no plan of zoo:nosuch, 2 times: the zoo has no model called 'nosuch'" in told and told.endswith("all.")
+    assert all(len(line) <= 60 for line in ended.out.splitlines())

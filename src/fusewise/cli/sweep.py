@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -33,7 +34,7 @@ def run_file(file: Path, model: str | None, outputs: Sequence[Path], workers: in
 
 def _show(rows: Sequence[Mapping[str, Any]]) -> None:
     """One line for all seeds of a setting."""
-    from fusewise.cli.show import table
+    from fusewise.cli.show import sentence, table
 
     grouped: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -57,7 +58,7 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
         lines.append(
             (
                 *setting,
-                f"{mean(traffic):.3f}{spread}" if traffic else found[0].get("error", "")[:40],
+                f"{mean(traffic):.3f}{spread}" if traffic else "none",
                 f"{mean(rates):.1%}" if rates else "",
                 f"{mean(firsts):.1%}" if firsts else "",
                 f"{mean(one['search_s'] for one in figures):.2f}" if figures else "",
@@ -76,6 +77,9 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
         "search, s",
     )
     table(headings, lines, words=range(6), ranks=(0, 5, 1, 3, 6, 9, 2, 4, 7, 8))
+    failed = Counter((row["task"]["model"], row["error"]) for row in rows if "error" in row)
+    for (model, error), number in failed.items():
+        sentence(f"no plan of {model}, {number} time{'' if number == 1 else 's'}: {error}")
 
 
 def _options(task: Mapping[str, Any]) -> str:
