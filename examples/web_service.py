@@ -74,7 +74,11 @@ def serve(runtime: str, model: str, threads: int, port: int) -> None:
     ort = importlib.import_module(RUNTIMES[runtime])
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    service = Service(("127.0.0.1", port), ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
+    try:
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        service = Service(("127.0.0.1", port), session)
+    except Exception as error:  # no model, or no port that is free
+        sys.exit(f"{model} cannot be served at port {port}: {error}")
     print(service.server_address[1], *service.row, flush=True)
     service.serve_forever()
 

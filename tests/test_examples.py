@@ -97,3 +97,9 @@ def test_the_web_service_says_what_is_wrong_with_a_request(tmp_path: Path) -> No
         with pytest.raises(RuntimeError, match="reshape"):
             web_service.ask(connection, np.zeros(5, np.float32))
         assert web_service.ask(connection, np.zeros((2, *row), np.float32)).shape == (20,)
+
+
+def test_the_web_service_says_that_a_model_cannot_be_served(tmp_path: Path) -> None:
+    (tmp_path / "n.onnx").write_bytes(b"nothing")
+    with pytest.raises(SystemExit, match=r"n\.onnx cannot be served at port 0: .*not an ONNX model"):
+        web_service.serve("fusewise", str(tmp_path / "n.onnx"), 1, 0)
