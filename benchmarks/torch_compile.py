@@ -2,6 +2,9 @@
 
     python -m benchmarks.torch_compile [NAME ...] [--threads 2] [--runs 15] [--json FILE]
 
+It needs `timm`, which the extra `dev` does without: timm brings torchvision, and where that does not fit the build of PyTorch
+`transformers` cannot be imported either.
+
 For each, in a process of its own with empty caches: the first call of ours, which also pays for what both import, and of
 Inductor's, from `torch.compile` to the answer; then runs of both and of eager PyTorch in turn, each after a pause in which idle
 workers go to sleep and a run that is not timed. Answers are compared with eager PyTorch's, by the largest difference over the

@@ -125,7 +125,7 @@ def test_options() -> None:
 def test_verifications() -> None:
     good = Verification(True, "onnxruntime", {"y": 1e-7}, {"y": 1e-5}, 3)
     assert check(good) == (
-        "Verification: answers agree with onnxruntime's (inputs: random)\n"
+        "Verification: answers agree with onnxruntime's: output 'y' differs by 1.00e-07, at most 1e-05 (inputs: random)\n"
         "  differs   y by 1.0e-07 (may be 1e-05)\n  compiled  1 time, 3 decisions"
     )
     errors = {f"{HOSTILE}{k}": 1.0 for k in range(100)}

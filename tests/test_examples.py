@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def test_a_step_takes_the_inputs_that_there_are() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 def test_a_model_of_timm_is_compiled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     import_timm()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tests.codegen.quantized_products import quantised_products
 
-from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT8
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT8, DType
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
@@ -128,6 +128,18 @@ def integers(d: Draft) -> tuple[str, ...]:
 def quantised(d: Draft) -> tuple[str, ...]:
     """Weights so many that they stay as small as they are."""
     return quantised_products(d.b, 7, 136, 130)
+
+
+def short_weights(d: Draft) -> tuple[str, ...]:
+    """Weights of 16 bits, so many that they stay so."""
+
+    def product(x: str, dtype: DType, *shape: int) -> str:
+        w = (d.rng.standard_normal(shape) / math.sqrt(shape[0])).astype(dtype.numpy)
+        return str(d.b.op("MatMul", x, d.b.op("Cast", d.b.constant(w), to=FLOAT32.onnx)))
+
+    few, many = d.b.input("few", (7, 136)), d.b.input("many", (192, 512))
+    types = (FLOAT16, BFLOAT16)
+    return *(product(few, dtype, 136, 130) for dtype in types), *(product(many, dtype, 512, 324) for dtype in types)
 
 
 def norms_and_pools(d: Draft) -> tuple[str, ...]:
@@ -253,6 +265,13 @@ CASES: Mapping[str, Case] = MappingProxyType(
         ),
         "integers": Case(("integer-convolution", "integer-product", "depthwise-convolution"), integers),
         "quantised": Case(("quantised-product", "quantised-rows-product"), quantised),
+        "short weights": Case(
+            tuple(
+                f"{prefix}{short}-weights-product" for prefix in ("", "strassen-") for short in ("float16", "bfloat16")
+            ),
+            short_weights,
+            threads=1,
+        ),
         "norms and pools": Case(("rows", "softmax-rows", "channel-norm", "pool"), norms_and_pools),
         "attention": Case(("attention", "attention-few"), attentions),
         "linear attention": Case(("linear-attention",), linear_attentions),

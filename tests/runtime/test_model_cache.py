@@ -69,7 +69,7 @@ def test_contents_and_settings_make_the_difference(path: Path, tmp_path: Path) -
     after = fusewise.compile(path, cache=cache)
     feeds = before.random_inputs()
     assert not np.array_equal(before.run(None, feeds)[0], after.run(None, feeds)[0])
-    for settings in ({"exact": True}, {"threads": 1}, {"fusion": "none"}, {"disable": ["chain"]}, {"passes": False}):
+    for settings in ({"exact": True}, {"threads": 1}, {"fusion": "none"}, {"disable": ["scan"]}, {"passes": False}):
         count = len(entries(cache))
         fusewise.compile(path, cache=cache, **settings)
         fusewise.compile(path, cache=cache, **settings)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fusewise.codegen.view import OperandView
-from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from fusewise.lower.program import Packing, Panels
 
 __all__ = ["Axes", "MatrixAxes", "column_starts", "packed", "panels", "panels_of", "viewed"]
@@ -70,18 +70,19 @@ def panels_of(
     vectors: int,
     factors: tuple[float, ...] = (1.0,),
     multiple: int = 1,
+    kept: DType = FLOAT32,
 ) -> Panels | None:
-    """What `panels` does to a view with these axes, as data; None for what is left to NumPy: other types, a few columns.
+    """What `panels` does to a view with these axes, as data; None for what is left to NumPy: a few columns, elements of another
+    type than that in which they are `kept`, and other types than float32 and, where nothing is scaled, those of 16 bits.
 
     `factors` scale the steps of the depth, as in `Panels`; panels are a `multiple` of so many.
     """
     outer, depth, (extent, stride) = axes
-    dtype = view.operand.dtype
-    is_known = dtype == FLOAT32 or (dtype in (FLOAT16, BFLOAT16) and factors == (1.0,))
-    if not is_known or extent < lanes or 0 in view.shape:
+    is_known = kept == FLOAT32 or (kept in (FLOAT16, BFLOAT16) and factors == (1.0,))
+    if not is_known or view.operand.dtype != kept or extent < lanes or 0 in view.shape:
         return None
     starts = column_starts(extent, lanes, vectors, multiple)
-    return Panels(view.offset, outer, depth, stride, starts, lanes, vectors, factors, dtype.itemsize)
+    return Panels(view.offset, outer, depth, stride, starts, lanes, vectors, factors, kept.itemsize)
 
 
 def packed(

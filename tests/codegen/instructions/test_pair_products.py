@@ -118,6 +118,18 @@ def test_a_convolution_rounds_once(target: Target, data: st.DataObject) -> None:
     assert_one_rounding(found, exact, sizes, inputs * taps[0] * taps[1])
 
 
+@pytest.mark.parametrize("given", ["pooled", "scaled"])
+def test_weights_that_are_widened_are_packed_whole(target: Target, given: str) -> None:
+    """An odd number of channels is multiplied in float32, and so are the weights of bfloat16, by panels as wide as they fill."""
+    shape, w = (1, 7, 2, 2), (17, 7, 1, 1)
+    fed = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    _, model = compiled(convolution(shape, w, given), target, 1, Trace(disabled=DIRECT))
+    (found,) = model.run(None, {"x": fed})
+    x, weights, bias = (numbers_read(fed, given), *(a.astype(np.float64) for a in (numbers(1, w), numbers(2, w[:1]))))
+    exact = correlated(x, weights, bias, 1, [0] * 4, 1)
+    assert_one_rounding(found, exact, correlated(np.abs(x), np.abs(weights), np.abs(bias), 1, [0] * 4, 1), 7)
+
+
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_a_depthwise_convolution_rounds_once(target: Target, data: st.DataObject) -> None:

@@ -201,12 +201,13 @@ def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
 
 def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
     """The packed right operand as data; None for types other than float32 and shorter ones that are widened as they are read."""
-    if tile.element != "float" or m.right.operand.dtype not in (FLOAT32, m.product.instruction.short):
+    if tile.element != "float":
         return None
+    kept = m.product.instruction.short or FLOAT32
     outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
     columns = (m.product.columns, m.right_column)
     depth = ((m.product.depth, m.right_depth),)
-    return panels_of(m.matrices, (outer, depth, columns), tile.lanes, tile.vectors, (m.alpha,), multiple)
+    return panels_of(m.matrices, (outer, depth, columns), tile.lanes, tile.vectors, (m.alpha,), multiple, kept)
 
 
 def note_of(o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule) -> tuple[Value, int]:
