@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codegen.instructions.test_pair_products import DIRECT, convolution
+from tests.emulated.graphs import CASES
 from tests.guarded import guarded
 
+from fusewise.codegen.assemble import generate
 from fusewise.codegen.llvm.pack import CHUNK, PACK_PANELS, PACK_SHORT_PANELS
 from fusewise.codegen.packing import packed, panels, panels_of
+from fusewise.codegen.target import TARGETS
 from fusewise.codegen.view import OperandView
+from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType, dtype_of
-from fusewise.ir.graph import Constant
+from fusewise.ir.graph import Constant, Graph
 from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.task import Operand
 from fusewise.runtime.arena import address_of
@@ -22,6 +27,7 @@ from fusewise.runtime.compile import compile_many
 from fusewise.runtime.constants import alike, arranged, filled, packers_for
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import Library, load
+from fusewise.trace import Trace
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +100,7 @@ def test_matrices_of_16_bits_and_matrices_that_were_turned(
     array = np.random.default_rng(1).standard_normal(shape).astype(dtype.numpy)
     given = np.ascontiguousarray(array.T).T if is_turned else array
     (depth, columns), seen = shape, view(array, shape, (shape[1], 1))
-    data = panels_of(seen, ((), ((depth, columns),), (columns, 1)), 8, 2)
+    data = panels_of(seen, ((), ((depth, columns),), (columns, 1)), 8, 2, kept=dtype)
     packing = packed(seen, "test", lambda matrix: panels(matrix, 8, 2), data)
     np.testing.assert_array_equal(natively(given, packing, library, 3), packing.pack(array).reshape(-1))
 
@@ -156,3 +162,20 @@ def test_packing_one_after_the_other_can_be_given_up(library: Library) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         alike((buffer,) * 3, library.addresses, (), go_on)
+
+
+GRAPHS = {name: case.graph for name, case in CASES.items()} | {
+    "odd channels of bfloat16": lambda: convolution((1, 7, 2, 2), (17, 7, 1, 1))
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_kernel_has_the_panels_that_numpy_packs(name: str, library: Library) -> None:
+    """For a machine without instructions for pairs, which widens shorter floats."""
+    graph: Graph = GRAPHS[name]()
+    trace = Trace(disabled=DIRECT)
+    buffers = generate(partition(graph, trace), next(one for one in TARGETS if one.name == "avx2"), trace).buffers
+    constants = {k: one for k, one in enumerate(buffers) if one.packing is not None and one.packing.panels is not None}
+    expected = {k: one.packing.pack(one.data.array) for k, one in constants.items() if one.packing and one.data}
+    for number, block in filled(buffers, library.addresses, 1, None).items():
+        assert block.tobytes() == expected[number].tobytes()
