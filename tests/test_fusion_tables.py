@@ -17,7 +17,7 @@ from fusewise import api
 from fusewise.fusion.plan import PLANNERS
 from fusewise.fusion.verdicts import COMBINATIONS, Verdict
 from fusewise.ops.spec import Mapping
-from fusewise.report.data_flow import tree_lines
+from fusewise.reporting.data_flow import tree_lines
 from fusewise.zoo.catalogue import MODELS
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fusion.md").read_text()

@@ -18,7 +18,7 @@ PACKAGE = Path(fusewise.__file__).parent
 LINES: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("report",),
+    ("reporting",),
     ("__init__", "contestant", "onnx_backend", "sweep"),
     ("dynamo", "gradients", "onnxruntime"),
     ("api",),

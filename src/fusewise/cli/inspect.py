@@ -242,7 +242,7 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> None:
 def _tree(tree: Mapping[str, Any], dot: bool, nest: bool) -> None:
     """The tree, and under it what each task computes of it, and how; or the tree alone for Graphviz."""
     from fusewise.cli.show import facts
-    from fusewise.report.data_flow import tree_dot, tree_lines
+    from fusewise.reporting.data_flow import tree_dot, tree_lines
 
     if dot:
         typer.echo(tree_dot(tree), nl=False)

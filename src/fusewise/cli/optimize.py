@@ -314,7 +314,7 @@ def _names_in(files: Sequence[Path]) -> list[str]:
 
 def _draw(found: Optimization, model: str, path: Path) -> None:
     from fusewise.files import write_text
-    from fusewise.report.search_path import search_path
+    from fusewise.reporting.search_path import search_path
 
     costs = [found.cost_before, *(step.cost_after for step in found.steps)]
     names = [step.rule for step in found.steps]

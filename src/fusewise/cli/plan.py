@@ -158,7 +158,7 @@ def _settings(texts: Iterable[str] | None) -> dict[str, object]:
 
 def _write(found: Planning, path: Path) -> None:
     from fusewise.files import write_text
-    from fusewise.report.plan_page import plan_page
+    from fusewise.reporting.plan_page import plan_page
 
     if path.suffix == ".html":
         write_text(path, plan_page(found))

@@ -9,8 +9,8 @@ from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import UNBOUNDED
 from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.split.tree import SplitPart, parts_of
-from fusewise.report.charts import bar
-from fusewise.report.page import Markup, paragraph, table
+from fusewise.reporting.charts import bar
+from fusewise.reporting.page import Markup, paragraph, table
 from fusewise.words import size_text
 
 __all__ = ["split_tree"]

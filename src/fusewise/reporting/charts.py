@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from fusewise.report.page import Markup
+from fusewise.reporting.page import Markup
 
 __all__ = ["bar", "curve"]
 

@@ -6,9 +6,9 @@ import re
 from html.parser import HTMLParser
 
 import fusewise
-from fusewise.report.drawing import DrawnEdge, columns
-from fusewise.report.page import Markup, page, paragraph, section, table
-from fusewise.report.plan_page import plan_page
+from fusewise.reporting.drawing import DrawnEdge, columns
+from fusewise.reporting.page import Markup, page, paragraph, section, table
+from fusewise.reporting.plan_page import plan_page
 
 VOID = {"meta"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from fusewise.report.search_path import search_path
+from fusewise.reporting.search_path import search_path
 
 
 def test_a_point_for_each_graph() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fusewise import api
 from fusewise.ops.build import GraphBuilder
-from fusewise.report.data_flow import tree_dot, tree_lines
+from fusewise.reporting.data_flow import tree_dot, tree_lines
 
 
 def tree(name: str = "x") -> dict[str, Any]:

@@ -12,10 +12,10 @@ from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.result import Result
 from fusewise.accel.split.splitter import Splitting
 from fusewise.planning import Planning
-from fusewise.report.charts import bar, curve
-from fusewise.report.drawing import Box, DrawnEdge, network
-from fusewise.report.page import Markup, page, paragraph, section, table, tiles
-from fusewise.report.split_trees import split_tree
+from fusewise.reporting.charts import bar, curve
+from fusewise.reporting.drawing import Box, DrawnEdge, network
+from fusewise.reporting.page import Markup, page, paragraph, section, table, tiles
+from fusewise.reporting.split_trees import split_tree
 from fusewise.words import size_text
 
 __all__ = ["plan_page"]
