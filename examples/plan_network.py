@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import fusewise
 from fusewise.report.plan_page import plan_page
+
+import fusewise
 
 
 def main() -> None:

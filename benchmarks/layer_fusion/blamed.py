@@ -18,7 +18,7 @@ from fusewise.accel.search.space import GroupingSpace
 from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.accel.split.splitter import Splitting
 from fusewise.reporting.drawing import Box, DrawnEdge, network
-from fusewise.reporting.page import Markup, page, paragraph, section, table
+from fusewise.reporting.plain import Markup, page, paragraph, section, table
 from fusewise.words import size_text
 
 __all__ = ["blamed_page", "group_of"]

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import fusewise
 from fusewise.reporting.drawing import DrawnEdge, columns
-from fusewise.reporting.page import Markup, page, paragraph, section, table
+from fusewise.reporting.plain import Markup, page, paragraph, section, table
 from fusewise.reporting.plan_page import plan_page
 
 VOID = {"meta"}

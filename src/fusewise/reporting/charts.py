@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from fusewise.reporting.page import Markup
+from fusewise.reporting.plain import Markup
 
 __all__ = ["bar", "curve"]
 

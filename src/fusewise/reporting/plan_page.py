@@ -14,7 +14,7 @@ from fusewise.accel.split.splitter import Splitting
 from fusewise.planning import Planning
 from fusewise.reporting.charts import bar, curve
 from fusewise.reporting.drawing import Box, DrawnEdge, network
-from fusewise.reporting.page import Markup, page, paragraph, section, table, tiles
+from fusewise.reporting.plain import Markup, page, paragraph, section, table, tiles
 from fusewise.reporting.split_trees import split_tree
 from fusewise.words import size_text
 

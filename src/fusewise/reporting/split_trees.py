@@ -10,7 +10,7 @@ from fusewise.accel.schemes.scheme import UNBOUNDED
 from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.split.tree import SplitPart, parts_of
 from fusewise.reporting.charts import bar
-from fusewise.reporting.page import Markup, paragraph, table
+from fusewise.reporting.plain import Markup, paragraph, table
 from fusewise.words import size_text
 
 __all__ = ["split_tree"]
