@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fusewise.report.plan_page import plan_page
-
 import fusewise
-
+from fusewise.reporting.plan_page import plan_page
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
