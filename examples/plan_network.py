@@ -15,6 +15,7 @@ from pathlib import Path
 import fusewise
 from fusewise.reporting.plan_page import plan_page
 
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", nargs="?", default="zoo:squeezenet1_1")
