@@ -22,6 +22,7 @@ from fusewise.inspecting import InspectionDict, inspected
 from fusewise.optimizing import SearchDict, SearchOptions
 from fusewise.options import Options, OptionsDict, options_from
 from fusewise.planning import PlanDict, PlanOptions
+from fusewise.verifying import VerificationDict, VerificationSettings
 
 
 def relu() -> onnx.ModelProto:
@@ -104,12 +105,13 @@ def said(kind: type, but: tuple[str, ...] = ()) -> dict[str, str]:
     [
         (OptionsDict, Options, ()),
         (PlanDict, PlanOptions, ()),
-        (SearchDict, SearchOptions, ("exact", "progress")),
+        (SearchDict, SearchOptions, ("progress",)),
         (ComparisonDict, ComparisonSettings, tuple(Options.__dataclass_fields__)),
+        (VerificationDict, VerificationSettings, tuple(Options.__dataclass_fields__)),
     ],
 )
 def test_keywords_are_the_fields(keywords: type, record: type, but: tuple[str, ...]) -> None:
-    """What a type checker takes is what the program takes. Under `exact` and `progress`, `optimize` has names of its own."""
+    """What a type checker takes is what the program takes. `optimize` tells of its progress besides."""
     assert said(keywords, but) == said(record, but)
 
 

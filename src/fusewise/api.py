@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
-from fusewise.compiling import Progress, frozen, planned, tell_of_cliff
+from fusewise.compiling import Progress, frozen, key_of, not_for_all_sizes, planned, tell_of_cliff
 from fusewise.errors import UsageError, within_memory
-from fusewise.options import Options, options_from, settings_of
+from fusewise.options import Options, options_from
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 from fusewise.version import VERSION
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from fusewise.options import OptionsDict
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import PlanDict, Planning, PlanOptions
-    from fusewise.runtime.model_cache import Key
+    from fusewise.runtime.model_cache import Key, ModelCache
+    from fusewise.verifying import VerificationDict
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
 
@@ -114,19 +115,19 @@ def optimize(
     symbols: Mapping[str, Given] | None = None,
     values: Mapping[str, Any] | None = None,
     passes: bool | Sequence[Pass] = True,
-    exact: bool = False,
     trace: Trace | None = None,
     **settings: Unpack[SearchDict],
 ) -> Graph:
     """A better graph for any runtime: the same answers from fewer and cheaper nodes; under `exact` to the last bit.
 
-    `settings`, such as `search`, are those of `optimizing.optimized`, which looks for substitutions too and keeps a record.
+    More `settings`, such as `search`, are those of `optimizing.optimized`, which looks for substitutions too and keeps a record.
     """
-    if settings:
+    exact = bool(settings.get("exact"))
+    if settings.keys() - {"exact"}:
         from fusewise.optimizing import optimized
 
         graph = load(model, shapes=shapes, symbols=symbols, values=values, free="search" not in settings)
-        return optimized(graph, passes=passes, exact=exact, trace=trace, **settings).graph
+        return optimized(graph, passes=passes, trace=trace, **(settings | {"exact": exact})).graph
     from fusewise.codegen.legalize import passes_for
     from fusewise.passes.pipeline import PORTABLE, run
 
@@ -188,29 +189,19 @@ def _compiled(
     weights: Collection[np.ndarray] = (),
 ) -> Model:
     """What `compile` gives. Constants that are byte for byte one of the `weights` are that one."""
-    from fusewise.runtime.model_cache import ModelCache, describes, unchanged
+    from fusewise.runtime.model_cache import ModelCache, describes
 
     begin = time.perf_counter()
     if progress is not None:
         progress("loading", 0.0)
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
-    key = None if folder is None or trace is not None or weights else _key(model, chosen)
+    key = None if folder is None or trace is not None or weights else key_of(model, chosen, ZOO)
     store = None if folder is None or key is None else ModelCache(folder, warn)
-    kept = None if store is None or key is None or chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
+    kept = None if store is None or key is None else _kept(model, chosen, decisions, (store, key), warn, begin)
     if kept is not None:
-        kept.executable.limit_memory(chosen.memory_limit)
-        tell_of_cliff(kept.notes["summary"], chosen)
-
-        def planned_again() -> tuple[Graph, Trace]:
-            return planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions
-
-        bound_again = partial(_bound, model, chosen)
-        found = opened(kept, planned_again, begin, partial(_once_more, model, bound_again, chosen))
-        return _specialized(found, lambda: unchanged(key, model, bound_again()), chosen, decisions)
-    from fusewise.errors import UnsupportedModel
+        return kept
     from fusewise.hosting import summary_of
-    from fusewise.ops.spec import NotDefined
     from fusewise.runtime import executable
     from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.collection import uncollected
@@ -224,7 +215,7 @@ def _compiled(
         resident.start(expected_bytes(bound))
         try:
             graph, program, choice = planned(bound, chosen, decisions, warn, progress)
-        except (UnsupportedModel, NotDefined, TypeError) as error:  # a size where only a number will do is a TypeError
+        except not_for_all_sizes() as error:
             if not bound.symbols or chosen.grow:
                 raise
             chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
@@ -250,6 +241,32 @@ def _compiled(
         store.store(key.text, built, made.notes, VERSION)
     graph.forget()
     return _specialized(made, lambda: bound, chosen, decisions)
+
+
+def _kept(
+    model: Source,
+    chosen: Options,
+    decisions: Trace,
+    stored: tuple[ModelCache, Key],
+    warn: Callable[[str], None],
+    begin: float,
+) -> Model | None:
+    """What was compiled before and is in the cache; None where nothing is, or something is measured."""
+    from fusewise.runtime.model_cache import unchanged
+
+    store, key = stored
+    kept = None if chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
+    if kept is None:
+        return None
+    kept.executable.limit_memory(chosen.memory_limit)
+    tell_of_cliff(kept.notes["summary"], chosen)
+
+    def planned_again() -> tuple[Graph, Trace]:
+        return planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions
+
+    bound_again = partial(_bound, model, chosen)
+    found = opened(kept, planned_again, begin, partial(_once_more, model, bound_again, chosen))
+    return _specialized(found, lambda: unchanged(key, model, bound_again()), chosen, decisions)
 
 
 def _specialized(model: Model, bound: Callable[[], Graph], options: Options, trace: Trace) -> Model:
@@ -304,21 +321,6 @@ def _once_more(model: Source, bound: Callable[[], Graph], options: Options, apar
         return None
     graph = bound() if source is None else _bound(names_apart(source, frozenset(options.symbols)), options)
     return compile(without_declared(graph), replace(options, shapes={}, symbols={}, values={}, strict=False))
-
-
-def _key(model: Source, options: Options) -> Key | None:
-    """What the compiled model depends on; None for a model that is not a file, has passes of its own, or registered operators."""
-    from fusewise.ops.registered import REGISTERED
-    from fusewise.runtime.model_cache import model_key
-
-    if not isinstance(model, str | Path) or Path(model).suffix == SUFFIX or not isinstance(options.passes, bool):
-        return None
-    if REGISTERED.domains and not str(model).startswith(ZOO):
-        from fusewise.frontend.onnx_import import may_name
-
-        if may_name(Path(model), REGISTERED.domains):
-            return None
-    return model_key(str(model), str(model).startswith(ZOO), settings_of(options), options.threads)
 
 
 @within_memory("the model is looked at")
@@ -400,25 +402,23 @@ def verify(
     model: Source,
     options: Options | None = None,
     *,
-    seed: int = 0,
-    inputs: str = "random",
-    tolerance: float | None = None,
-    bisect: bool = True,
     trace: Trace | None = None,
-    **settings: Unpack[OptionsDict],
+    **settings: Unpack[VerificationDict],
 ) -> Verification:
     """Compare the compiled model with ONNX Runtime, or ONNX's reference evaluator, on inputs from `seed`.
 
     `inputs`: `random`, or `hostile`, which adds sets of zeros, denormals, the ends of integers, infinities and NaN, and sets of
-    empty and odd sizes where dimensions are free. When answers differ the decision to blame is searched for, by building the
-    model again with fewer decisions allowed, and where there is no single one, the first node that differs.
+    empty and odd sizes where dimensions are free. When answers differ the decision to blame is searched for (not without
+    `bisect`), by building the model again with fewer decisions allowed, and where there is no single one, the first node that
+    differs. `settings` are those of `VerificationDict`, and the fields of `Options`, given one by one.
     """
     from fusewise.frontend.given import given_symbols
     from fusewise.verifying import VerificationSettings, verified
 
-    chosen = options_from(options, settings)
-    symbols, stated = given_symbols(chosen.symbols), (chosen.shapes, chosen.values)
-    wanted = VerificationSettings(seed, inputs, tolerance, bisect, stated[0], symbols, stated[1], chosen.free)
+    own, rest = VerificationSettings.taken_from(settings)
+    chosen = options_from(options, rest)
+    symbols = given_symbols(chosen.symbols)
+    wanted = replace(own, shapes=chosen.shapes, symbols=symbols, values=chosen.values, free=chosen.free)
 
     def build(graph: Graph, trace: Trace) -> Model:
         trace.disabled |= frozenset(chosen.disable)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fusewise.compiled import SUFFIX
 from fusewise.decisions import names_of_decisions, require_known
-from fusewise.options import Options
+from fusewise.options import Options, settings_of
 from fusewise.runtime.folder import cache_folder
 from fusewise.trace import Trace
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
     from fusewise.lower.program import Program
     from fusewise.making import CompilationChoice, Making
+    from fusewise.runtime.model_cache import Key
 
-__all__ = ["Progress", "frozen", "planned", "tell_of_cliff"]
+__all__ = ["Progress", "frozen", "key_of", "not_for_all_sizes", "planned", "tell_of_cliff"]
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the finished share of it, 0 to 1."""
@@ -110,3 +113,28 @@ def tell_of_cliff(summary: Mapping[str, Any], options: Options) -> None:
     """Warn of a host step that takes most of a run."""
     if summary["slow_host"]:
         options.warn(summary["slow_host"])
+
+
+def key_of(model: Any, options: Options, zoo: str) -> Key | None:
+    """What the compiled model depends on; None for a model that is neither a file nor a name that begins with `zoo`, has passes of
+    its own, or registered operators."""
+    from fusewise.ops.registered import REGISTERED
+    from fusewise.runtime.model_cache import model_key
+
+    if not isinstance(model, str | Path) or Path(model).suffix == SUFFIX or not isinstance(options.passes, bool):
+        return None
+    is_named = str(model).startswith(zoo)
+    if REGISTERED.domains and not is_named:
+        from fusewise.frontend.onnx_import import may_name
+
+        if may_name(Path(model), REGISTERED.domains):
+            return None
+    return model_key(str(model), is_named, settings_of(options), options.threads)
+
+
+def not_for_all_sizes() -> tuple[type[Exception], ...]:
+    """What is raised where a model cannot be compiled for free dimensions; a size where only a number will do is a `TypeError`."""
+    from fusewise.errors import UnsupportedModel
+    from fusewise.ops.spec import NotDefined
+
+    return UnsupportedModel, NotDefined, TypeError

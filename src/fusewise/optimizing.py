@@ -102,7 +102,7 @@ class SearchOptions:
 
 
 class SearchDict(TypedDict, total=False):
-    """`SearchOptions`, given one by one as keywords, beside `exact`; `progress` is told how far the search is."""
+    """`SearchOptions`, given one by one as keywords; `progress` is told how far the search is."""
 
     search: str
     alpha: float
@@ -114,6 +114,7 @@ class SearchDict(TypedDict, total=False):
     threads: int | None
     pieces: int | None
     workers: int
+    exact: bool
     rules: tuple[Path, ...]
     folder: Path | None
     check: bool

@@ -21,10 +21,11 @@ from fusewise.frontend.onnx_export import as_file
 from fusewise.ir.at_sizes import at_sizes
 from fusewise.ir.graph import Graph
 from fusewise.ir.size import Symbol
+from fusewise.options import OptionsDict
 from fusewise.trace import Trace
 from fusewise.words import no_such
 
-__all__ = ["INPUTS", "VerificationSettings", "verified"]
+__all__ = ["INPUTS", "VerificationDict", "VerificationSettings", "verified"]
 
 INPUTS = ("random", "hostile")
 
@@ -37,13 +38,13 @@ class VerificationSettings:
     `values` contents of inputs.
 
     With `free` what nobody gives a size stays free: one model is compiled, and compared at several sizes.
-    `tolerance` is the largest relative error of an output (None: by its type); `search` looks for the fault where answers differ.
+    `tolerance` is the largest relative error of an output (None: by its type); `bisect` looks for the fault where answers differ.
     """
 
     seed: int = 0
     inputs: str = "random"
     tolerance: float | None = None
-    search: bool = True
+    bisect: bool = True
     shapes: Mapping[str, Sequence[int]] | None = None
     symbols: Mapping[str, int | Symbol] | None = None
     values: Mapping[str, Any] | None = None
@@ -52,6 +53,22 @@ class VerificationSettings:
     def __post_init__(self) -> None:
         if self.inputs not in INPUTS:
             raise no_such("kind of inputs", self.inputs, INPUTS)
+
+    @staticmethod
+    def taken_from(settings: Mapping[str, Any]) -> tuple[VerificationSettings, dict[str, Any]]:
+        """What is given of these settings alone, and what is given of `Options`; None is what nobody says."""
+        own = VerificationDict.__annotations__.keys() - OptionsDict.__annotations__.keys()
+        given = {name: value for name, value in settings.items() if name in own and value is not None}
+        return VerificationSettings(**given), {name: value for name, value in settings.items() if name not in own}
+
+
+class VerificationDict(OptionsDict, total=False):
+    """`VerificationSettings` and `Options`, given one by one."""
+
+    seed: int | None
+    inputs: str | None
+    tolerance: float | None
+    bisect: bool | None
 
 
 @dataclass(frozen=True)
@@ -82,7 +99,7 @@ def verified(
     cases = [_compared(one, build, models, settings.tolerance) for one in tried]
     worst = _worst(cases)
     blame, fault = None, None
-    if not cases[worst].agrees and settings.search and tried[worst].expected is not None:
+    if not cases[worst].agrees and settings.bisect and tried[worst].expected is not None:
         blame, fault = _searched(tried[worst], build, settings.tolerance)
     named = blame is not None and blame.event is not None
     return Verification(
