@@ -89,7 +89,7 @@ def test_what_is_named_exists(page: Path) -> None:
 
 def test_rooms_stand_in_the_order_of_their_imports() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    drawn = text.split("\n## Rooms\n")[1].split("```\n")[1].splitlines()
+    drawn = text.split("\n## Rooms\n")[1].split("```text\n")[1].split("```\n")[0].splitlines()
     width = re.match(r"\S+ +", drawn[0])
     assert width
     rooms = [room for line in drawn for room in line[: width.end()].split()]
