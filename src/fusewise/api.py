@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
-from fusewise.compiling import Progress, frozen, key_of, not_for_all_sizes, planned, tell_of_cliff
+from fusewise.compiling import Progress, StageClock, frozen, key_of, not_for_all_sizes, planned, tell_of_cliff
 from fusewise.errors import UsageError, within_memory
 from fusewise.options import Options, options_from
 from fusewise.runtime.folder import cache_folder, first_only
@@ -191,9 +191,8 @@ def _compiled(
     """What `compile` gives. Constants that are byte for byte one of the `weights` are that one."""
     from fusewise.runtime.model_cache import ModelCache, describes
 
-    begin = time.perf_counter()
-    if progress is not None:
-        progress("loading", 0.0)
+    begin, clock = time.perf_counter(), StageClock(progress)
+    clock("loading", 0.0)
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     key = None if folder is None or trace is not None or weights else key_of(model, chosen, ZOO)
@@ -214,13 +213,14 @@ def _compiled(
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
         resident.start(expected_bytes(bound))
         try:
-            graph, program, choice = planned(bound, chosen, decisions, warn, progress)
+            graph, program, choice = planned(bound, chosen, decisions, warn, clock)
         except not_for_all_sizes() as error:
             if not bound.symbols or chosen.grow:
                 raise
+            clock("loading", 0.0)
             chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
             bound = _bound_anyway(model, chosen, error)
-            graph, program, choice = planned(bound, chosen, decisions, warn, progress)
+            graph, program, choice = planned(bound, chosen, decisions, warn, clock)
         bound.forget()  # what passes have looked at is read again where it is needed
         built = executable.build(
             program,
@@ -228,10 +228,12 @@ def _compiled(
             cache=None if folder is None else KernelCache(folder, warn),
             helpers=helpers,
             resident=resident,
-            progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
+            progress=clock,
         )
+    stages = clock.stages
     built.limit_memory(chosen.memory_limit)
     figures = summary_of(graph, program, choice, built.figures, (time.perf_counter() - begin) * 1e3)
+    figures["stages"] = stages
     figures["frozen"] = frozen(partial(read, model), bound, chosen)
     tell_of_cliff(figures, chosen)
     choosing = program.figures["host_steps"] or any(node.op == "If" for node in bound.nodes)

@@ -61,8 +61,9 @@ def _card(model: Model) -> Card:
 class Model:
     """A compiled model, ready to run: by `run`, as `onnxruntime.InferenceSession` is, or called as a function.
 
-    `summary` has the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host` (which nodes run on the
-    host, and why), `specialized` those of sizes that have a program of their own. `run` may be called from several threads.
+    `summary` has the figures: `compile_ms` and what each of the `stages` took of it, `groups`, `kernels`, `arena_bytes`,
+    `host_steps` and `host` (which nodes run on the host, and why), `specialized` those of sizes that have a program of their own.
+    `run` may be called from several threads.
     `again` compiles the model without what it states of its values, and if it is told so with dimensions of one name apart; it may
     give None.
 
@@ -369,5 +370,6 @@ def opened(
 ) -> Model:
     """The model of an artefact that was asked for at `begin`, in seconds of the performance counter."""
     elapsed = (time.perf_counter() - begin) * 1e3
-    summary = {**found.notes["summary"], **asdict(found.executable.figures), "compile_ms": elapsed}
+    own = {"compile_ms": elapsed, "stages": [{"name": "opening", "ms": elapsed}]}
+    summary = {**found.notes["summary"], **asdict(found.executable.figures), **own}
     return Model(found.executable, planned, summary, found.notes["bounds"], again)

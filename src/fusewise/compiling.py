@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,34 @@ if TYPE_CHECKING:
     from fusewise.making import CompilationChoice, Making
     from fusewise.runtime.model_cache import Key
 
-__all__ = ["Progress", "frozen", "key_of", "not_for_all_sizes", "planned", "tell_of_cliff"]
+__all__ = ["Progress", "StageClock", "frozen", "key_of", "not_for_all_sizes", "planned", "tell_of_cliff"]
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the finished share of it, 0 to 1."""
+
+
+class StageClock:
+    """A `Progress` that keeps what each stage takes, until the next begins, and passes on what it is told to another."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
+        self._begun: list[tuple[str, float]] = []
+
+    def __call__(self, what: str, share: float) -> None:
+        stage = what.partition(": ")[0]  # what is behind a colon is a detail
+        if not self._begun or self._begun[-1][0] != stage:
+            self._begun.append((stage, time.perf_counter()))
+        if self._progress is not None:
+            self._progress(what, share)
+
+    @property
+    def stages(self) -> list[dict[str, Any]]:
+        """A row for each stage up to now, in the order in which they first began: its `name`, and `ms` that it took in all."""
+        ends = [*(begin for _, begin in self._begun[1:]), time.perf_counter()]
+        taken: dict[str, float] = {}
+        for (stage, begin), end in zip(self._begun, ends, strict=False):
+            taken[stage] = taken.get(stage, 0.0) + (end - begin) * 1e3
+        return [{"name": stage, "ms": ms} for stage, ms in taken.items()]
 
 
 def planned(
@@ -35,7 +60,7 @@ def planned(
         require_known(options.disable)
     tell = progress or (lambda what, share: None)
     tell("rewriting", 0.0)
-    graph, making = _legal(bound, options, trace, warn)
+    graph, making = _legal(bound, options, trace, warn, tell)
     choice, costs = _known(graph, making, options, warn, progress)
     tell("fusing", 0.0)
     groups = grouped(graph, making, trace, choice, costs)
@@ -53,7 +78,9 @@ def _idle(options: Options, trace: Trace) -> list[str]:
     return [name for name in trace.idle(options.disable) if "@" in name or name not in known]
 
 
-def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None]) -> tuple[Graph, Making]:
+def _legal(
+    bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], tell: Progress
+) -> tuple[Graph, Making]:
     """The graph after the passes that are asked for and those for native code, and how it is to become a program."""
     from fusewise.codegen.legalize import for_native, passes_for
     from fusewise.making import Making
@@ -67,6 +94,7 @@ def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], N
         graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
     else:
         graph = run(bound, passes_for(host_target(), options.passes), trace, exact=options.exact)
+    tell("legalizing", 0.0)
     graph = for_native(graph, options.precision, trace, exact=options.exact, target=host_target())
     workers = worker_count(options.threads)
     return graph, Making(workers, fusion, options.exact, options.strict, disable, options.sanitize)

@@ -496,8 +496,8 @@ def test_damaged_cache_is_compiled_again(tmp_path):
 
 def test_progress():
     told = []
-    build(chain(), progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 1)]
+    build(chain(), progress=lambda what, share: told.append((what, share)))
+    assert told == [("compiling", 0.0), ("compiling", 1.0), ("linking", 0.0), ("packing", 0.0)]
 
 
 def test_arena_larger_than_memory():

@@ -7,6 +7,7 @@ opens. The program itself takes the times (`Executable.run_with_timings`); a run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -14,8 +15,11 @@ from fusewise.benchmarking.bandwidth import least_ns
 from fusewise.benchmarking.limits import MachineLimits
 from fusewise.codegen.instructions.table import INSTRUCTIONS, MATRIX_INSTRUCTIONS
 from fusewise.codegen.nest.instruction import Instruction
-from fusewise.lower.program import Account, NativeStep, Program
+from fusewise.ir.size import evaluate
+from fusewise.lower.fixed import chosen
+from fusewise.lower.program import Account, NativeStep, Program, StepVersions
 from fusewise.runtime.executable import Executable, StepTiming
+from fusewise.runtime.sizes import SymbolReader
 
 __all__ = ["alike", "multiplications", "profile", "roofline", "trace_events"]
 
@@ -30,12 +34,13 @@ def profile(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The roofline of a model, and the events of its fastest run. Runs it `runs` times after two that do not count.
 
-    `limits` of None measures, and of what it measured before again: that happens, once, where a group is faster than its ceiling.
+    Free dimensions have the sizes that `feeds` have. `limits` of None measures, and of what it measured before again: that
+    happens, once, where a group is faster than its ceiling.
     """
     for _ in range(2):
         model.run(None, feeds)
     found = [model.run_with_timings(None, feeds)[1] for _ in range(max(1, runs))]
-    program, known = model.contents.program, limits(None)
+    program, known = _at_sizes(model.contents.program, feeds), limits(None)
     told = roofline(program, found, known, model.workers)
     if any(row["peak"] > _ABOVE for row in told["groups"]):
         told = roofline(program, found, limits(known), model.workers)
@@ -112,7 +117,10 @@ def _terms(row: Instruction) -> float:
 
 
 def trace_events(program: Program, run: Sequence[StepTiming]) -> list[dict[str, Any]]:
-    """One run as complete events of the Chrome trace format: a lane for each worker; times in microseconds from the start."""
+    """One run as complete events of the Chrome trace format: a lane for each worker; times in microseconds from the start.
+
+    `args` says which `step` of the program it is, its `group`, `kernel` and `nodes`.
+    """
     begin = min((timing.start_ns for timing in run), default=0)
     lanes = max((len(timing.shares) for timing in run), default=0)
     events: list[dict[str, Any]] = [
@@ -122,7 +130,7 @@ def trace_events(program: Program, run: Sequence[StepTiming]) -> list[dict[str, 
     for timing in run:
         account, step = _account(program, timing.group), program.steps[timing.step]
         way = step.way if isinstance(step, NativeStep) else "host"
-        about = {"group": timing.group, "kernel": way, "nodes": list(account.nodes)}
+        about = {"step": timing.step, "group": timing.group, "kernel": way, "nodes": list(account.nodes)}
         events.extend(
             {
                 "name": timing.label or account.operators,
@@ -137,6 +145,19 @@ def trace_events(program: Program, run: Sequence[StepTiming]) -> list[dict[str, 
             for lane, (start, end) in enumerate(timing.shares)
         )
     return events
+
+
+def _at_sizes(program: Program, feeds: Mapping[str, Any]) -> Program:
+    """What a run on these inputs does, in numbers: of each step the version that is run, and what each group amounts to."""
+    if not program.symbols:
+        return program
+    reader = SymbolReader(program.symbols, program.inputs, program.checks)
+    values = reader.values(reader.rows([feeds[port.name] for port in program.inputs]))
+    steps = tuple(chosen(one, values) or one if isinstance(one, StepVersions) else one for one in program.steps)
+    accounts = (
+        replace(a, flops=evaluate(a.flops, values), nbytes=evaluate(a.nbytes, values)) for a in program.accounts
+    )
+    return replace(program, steps=steps, accounts=tuple(accounts))
 
 
 def _row(program: Program, number: int, taken_ns: Sequence[float], limits: MachineLimits) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.result import Result
 from fusewise.accel.split.splitter import Splitting
 from fusewise.planning import Planning
-from fusewise.reporting.charts import bar, curve
+from fusewise.reporting.curves import bar, curve
 from fusewise.reporting.drawing import Box, DrawnEdge, network
 from fusewise.reporting.plain import Markup, page, paragraph, section, table, tiles
 from fusewise.reporting.split_trees import split_tree

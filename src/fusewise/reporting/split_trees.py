@@ -9,7 +9,7 @@ from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import UNBOUNDED
 from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.split.tree import SplitPart, parts_of
-from fusewise.reporting.charts import bar
+from fusewise.reporting.curves import bar
 from fusewise.reporting.plain import Markup, paragraph, table
 from fusewise.words import size_text
 

@@ -67,15 +67,15 @@ def build(
     target: Target | None = None,
     helpers: Helpers | None = None,
     resident: Resident | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Executable:
     """Make `program` runnable on this machine.
 
     `threads` may lower the number of workers the program was sized for, not raise it. `cache` keeps compiled kernels, in a
     folder if that is given. `helpers` compile kernels, where they have been started or there are many.
     Constants and the arena lie in what is `resident`, or memory of their own beyond that; those that are byte for byte one of its
-    `weights` are that one. `progress(done, total)` is called as kernels are compiled. Raises `ResourceLimit` when the
-    memory planned is more than this process may use.
+    `weights` are that one. `progress` is told of compiling, as kernels are done, of linking and of packing, with the share that is
+    done. Raises `ResourceLimit` when the memory planned is more than this process may use.
     """
     from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.constants import alike, arranged, filled, packers_for
@@ -85,16 +85,22 @@ def build(
     check_memory(program.arena_bytes + _own_bytes(program, "host", "output"), "the model's intermediate results")
     store = KernelCache(cache) if isinstance(cache, Path) else cache
     begin, weights = time.perf_counter(), () if resident is None else resident.weights
+    tell = progress or (lambda what, share: None)
+    tell("compiling", 0.0)
     packers = packers_for(program.buffers, program.is_checked)
     own_kernels = (*program.kernels, *_plan_kernels(program))
     kernels = (*own_kernels, *packers)
     with Aside(
         partial(arranged, () if weights else program.buffers)
     ) as rest:  # a core is idle while the last kernel is compiled
-        images, known = _images(kernels, machine_target, store, helpers, progress)
+        images, known = _images(
+            kernels, machine_target, store, helpers, lambda done, total: tell("compiling", done / max(1, total))
+        )
     compiled = time.perf_counter()
+    tell("linking", 0.0)
     library = load(images, [*(kernel.symbol for kernel in kernels), *_plan_symbols(program)])
     linked = time.perf_counter()
+    tell("packing", 0.0)
     if weights:
         constants = alike(program.buffers, library.addresses, weights, lambda: None, program.is_checked)
     else:
