@@ -1,0 +1,181 @@
+// The tabs Kernels, Decisions, Time and Memory: lists that sort and filter, from the document.
+(() => {
+  "use strict";
+  const fusewise = window.fusewise;
+  const { el, name, count, bytes, short, percent, ms, bar, facts, table } = fusewise.dom;
+  const { compiled, node: nodeOf } = fusewise.lookup;
+
+  // Fields above a list. `fields`: [label, choices or null]; `act` is told their values when one changes.
+  function filters(fields, act) {
+    const inputs = fields.map(([label, choices]) => {
+      if (!choices) return el("input", { type: "search", "aria-label": label, placeholder: label, class: "filter" });
+      return el("select", { "aria-label": label, class: "filter" }, el("option", { value: "" }, `${label}: all`), choices.map(([value, text]) => el("option", { value }, text)));
+    });
+    const said = el("span", { class: "soft", role: "status" });
+    const tell = () => {
+      const found = act(inputs.map((one) => one.value.trim().toLowerCase()));
+      said.textContent = found;
+    };
+    for (const one of inputs) one.addEventListener("input", tell);
+    return { bar: el("div", { class: "filters" }, inputs, said), tell };
+  }
+
+  // A list under filters: `fits(row, values)` says which rows stay.
+  function filtered(fields, rows, fits, options) {
+    const list = table({ rows, ...options });
+    const { bar: above, tell } = filters(fields, (values) => {
+      const kept = rows.filter((row) => fits(row, values));
+      list.update(kept);
+      return kept.length === rows.length ? `${count(rows.length)}` : `${count(kept.length)} of ${count(rows.length)}`;
+    });
+    tell();
+    return el("div", {}, above, list);
+  }
+
+  const has = (text, wanted) => wanted.split(/\s+/).every((word) => text.includes(word));
+  const kinds = (rows, of) => [...new Set(rows.map(of).filter(Boolean))].sort().map((value) => [String(value).toLowerCase(), value]);
+
+  function groupRows() {
+    const graph = compiled();
+    return (fusewise.document.groups || []).map((group) => {
+      const time = fusewise.index.times.get(group.id) || {};
+      const nodes = group.nodes.map((id) => nodeOf(graph, id)).filter(Boolean);
+      const kernels = [...new Set((group.steps || []).map((at) => fusewise.index.steps.get(at)?.kernel))].map((id) => fusewise.index.kernels.get(id)).filter(Boolean);
+      const ways = kernels.map((kernel) => kernel.way || kernel.symbol).join("; ");
+      const hosted = (group.steps || []).some((at) => fusewise.index.steps.get(at)?.kind === "host");
+      const runs = kernels.length ? "native" : hosted ? "host" : "view";
+      return { ...group, nodes, time, ms: time.ms ?? null, share: time.share ?? null, peak: time.peak ?? null, bound: time.bound === "compute" ? "arithmetic" : time.bound || "", level: time.level || "", ways, runs, flops: nodes.reduce((sum, one) => sum + (one.flops || 0), 0), text: [group.title, group.id, ways, ...nodes.map((one) => one.name)].join("\n").toLowerCase() };
+    });
+  }
+
+  function groupsList() {
+    const rows = groupRows();
+    const measured = rows.some((row) => row.ms !== null);
+    const most = Math.max(...rows.map((row) => row.share || 0), 1e-9);
+    const timed = [
+      { title: "Time", number: true, key: "ms", show: (row) => ms(row.ms) },
+      { title: "Share", number: true, key: "share", show: (row) => [percent(row.share), bar(row.share / most)] },
+      { title: "Of its roof", number: true, key: "peak", show: (row) => percent(row.peak, 0) },
+      { title: "Bound by", key: "bound" },
+      { title: "Level", key: "level" },
+    ];
+    const columns = [
+      { title: "Group", value: (row) => row.title, show: (row) => [name(row.title), el("span", { class: "soft" }, ` ${row.id}`)] },
+      ...(measured ? timed : []),
+      { title: "Operators", number: true, value: (row) => row.nodes.length, show: (row) => count(row.nodes.length) },
+      { title: "Arithmetic", number: true, key: "flops", show: (row) => (row.flops ? short(row.flops) : "") },
+      { title: "Saved", number: true, key: "bytes_saved", show: (row) => (row.bytes_saved ? bytes(row.bytes_saved) : "") },
+      { title: "Kernel", key: "ways", class: "way", show: (row) => (row.ways ? name(row.ways) : el("span", { class: "soft" }, row.runs)) },
+    ];
+    const fields = [["Filter by name, operator or kernel", null], ["Runs", kinds(rows, (row) => row.runs)], ...(measured ? [["Bound by", kinds(rows, (row) => row.bound)]] : [])];
+    const fits = (row, [text, runs, bound]) => has(row.text, text) && (!runs || row.runs === runs) && (!bound || row.bound === bound);
+    return filtered(fields, rows, fits, { columns, caption: "Groups", sorted: measured ? "Time" : "Arithmetic", target: (row) => ({ kind: "group", id: row.id, graph: compiled() }) });
+  }
+
+  function kernelsList() {
+    const rows = (fusewise.document.kernels || []).map((kernel) => {
+      const groups = new Set((kernel.steps || []).map((at) => fusewise.index.steps.get(at)?.group));
+      const times = [...groups].map((id) => fusewise.index.times.get(id)?.ms).filter((value) => value !== undefined && value !== null);
+      return { ...kernel, used: (kernel.steps || []).length, ms: times.length ? times.reduce((a, b) => a + b, 0) : null, lines: kernel.ir ? kernel.ir.split("\n").length : null, text: [kernel.symbol, kernel.way, kernel.family].join("\n").toLowerCase() };
+    });
+    const columns = [
+      { title: "Kernel", value: (row) => row.symbol, show: (row) => name(row.symbol) },
+      { title: "Way", key: "way", class: "way", show: (row) => name(row.way || "") },
+      { title: "Family", key: "family" },
+      { title: "Steps", number: true, key: "used", show: (row) => count(row.used) },
+      ...(rows.some((row) => row.ms !== null) ? [{ title: "Time of its groups", number: true, key: "ms", show: (row) => ms(row.ms) }] : []),
+      { title: "Lines of LLVM IR", number: true, key: "lines", show: (row) => count(row.lines) },
+      ...(rows.some((row) => row.code_bytes) ? [{ title: "Machine code", number: true, key: "code_bytes", show: (row) => bytes(row.code_bytes) }] : []),
+    ];
+    const fits = (row, [text, family]) => has(row.text, text) && (!family || row.family.toLowerCase() === family);
+    const fields = [["Filter kernels", null], ["Family", kinds(rows, (row) => row.family)]];
+    return filtered(fields, rows, fits, { columns, caption: "Kernels", sorted: "Steps", target: (row) => ({ kind: "kernel", id: row.id }) });
+  }
+
+  function kernels(element) {
+    if (fusewise.document.groups?.length) element.append(el("p", {}, "A group is computed in one go; what lies between its operators is never written to memory. Its time is that of its steps together."), el("h3", {}, "Groups"), groupsList());
+    if (fusewise.document.kernels?.length) element.append(el("h3", {}, "Kernels"), el("p", {}, "Equal groups share their kernel."), kernelsList());
+  }
+
+  // Text of a few names, and how many more there are.
+  const few = (names, most = 2) => [name(names.slice(0, most).join(", ")), names.length > most ? el("span", { class: "soft" }, ` and ${count(names.length - most)} more`) : null];
+
+  const optional = (row) => (row.option ? el("code", {}, row.option) : "");
+
+  function decisionsList() {
+    const rows = fusewise.document.decisions.map((decision, at) => ({ ...decision, at, where: decision.where || [], outcome: decision.applied ? "applied" : "refused", text: [decision.what, decision.kind, decision.reason, decision.option, ...(decision.where || [])].join("\n").toLowerCase() }));
+    const columns = [
+      { title: "What", value: (row) => row.what, show: (row) => name(row.what) },
+      { title: "Kind", key: "kind" },
+      { title: "Outcome", key: "outcome", show: (row) => fusewise.details.state(row.applied, "applied", "refused") },
+      { title: "Where", value: (row) => row.where[0] || "", class: "way", show: (row) => few(row.where) },
+      { title: "Reason", key: "reason", class: "way", show: (row) => name(row.reason || "") },
+      { title: "Cost", sort: false, show: (row) => fusewise.details.figures(row) },
+      ...(rows.some((row) => row.option) ? [{ title: "Changed by", key: "option", show: optional }] : []),
+    ];
+    const fields = [["Filter decisions by anything they say", null], ["Kind", kinds(rows, (row) => row.kind)], ["Outcome", [["applied", "applied"], ["refused", "refused"]]]];
+    const fits = (row, [text, kind, outcome]) => has(row.text, text) && (!kind || String(row.kind).toLowerCase() === kind) && (!outcome || row.outcome === outcome);
+    return filtered(fields, rows, fits, { columns, caption: "Decisions", target: (row) => ({ kind: "decision", id: row.at }) });
+  }
+
+  function verdictsList() {
+    const graph = compiled();
+    const label = (id) => nodeOf(graph, id)?.name ?? "";
+    const rows = fusewise.document.verdicts.map((one) => {
+      const [from, to] = [label(one.from), label(one.to)];
+      return { ...one, fromName: from, toName: to, outcome: one.fused ? "fused" : "not fused", why: one.reason || one.verdict || "", text: [from, to, one.verdict, one.reason, one.option].join("\n").toLowerCase() };
+    });
+    const columns = [
+      { title: "From", value: (row) => row.fromName, class: "way", show: (row) => name(row.fromName) },
+      { title: "To", value: (row) => row.toName, class: "way", show: (row) => name(row.toName) },
+      { title: "Outcome", key: "outcome", show: (row) => fusewise.details.state(row.fused, "fused", "not fused") },
+      { title: "Verdict", key: "verdict" },
+      { title: "Reason", key: "why", class: "way", show: (row) => name(row.why) },
+      { title: "Bytes", number: true, key: "saved_bytes", show: (row) => (row.saved_bytes ? bytes(row.saved_bytes) : "") },
+      ...(rows.some((row) => row.option) ? [{ title: "Changed by", key: "option", show: optional }] : []),
+    ];
+    const fields = [["Filter edges", null], ["Outcome", [["fused", "fused"], ["not fused", "not fused"]]], ["Verdict", kinds(rows, (row) => row.verdict)]];
+    const fits = (row, [text, outcome, verdict]) => has(row.text, text) && (!outcome || row.outcome === outcome) && (!verdict || String(row.verdict).toLowerCase() === verdict);
+    return filtered(fields, rows, fits, { columns, caption: "Edges", sorted: "Bytes", target: (row) => ({ kind: "node", id: row.from, graph }) });
+  }
+
+  function decisions(element) {
+    if (fusewise.document.decisions?.length) element.append(el("p", {}, "In the order in which they were made. Where an option changes one, it stands beside it; the details of a decision copy it."), decisionsList());
+    if (fusewise.document.verdicts?.length) element.append(el("h3", {}, "Edges"), el("p", {}, "What lies between two operators: whether they are fused, why, and the bytes that fusing saves or would save."), verdictsList());
+  }
+
+  function time(element) {
+    const times = fusewise.document.times;
+    const stages = fusewise.document.compile?.stages || [];
+    if (times) {
+      const limits = times.limits || {};
+      const levels = (limits.levels || []).map((one) => el("span", { class: "line" }, `${one.name}${one.bytes ? ` ${bytes(one.bytes)}` : ""}: ${one.gbs?.toFixed?.(1) ?? one.gbs} GB/s`));
+      element.append(facts([["A run", `${ms(times.ms)}${times.runs ? `, median of ${count(times.runs)}` : ""}`], ["Arithmetic", limits.gflops ? `${limits.gflops.toFixed(0)} GFLOP/s at most` : null], ["Copying", limits.copy_gbs ? `${limits.copy_gbs.toFixed(1)} GB/s from memory` : null], ["Levels", levels], ["Disturbed", times.disturbed || limits.disturbed || null]]));
+    } else element.append(el("p", {}, "No times of runs were measured for this report."));
+    if (stages.length) {
+      const most = Math.max(...stages.map((one) => one.ms || 0), 1e-9);
+      const columns = [{ title: "Stage", key: "name", show: (row) => name(row.name) }, { title: "Time", number: true, key: "ms", show: (row) => ms(row.ms) }, { title: "Bar of the time", sort: false, hidden: true, show: (row) => bar(row.ms / most) }];
+      element.append(el("h3", {}, "Compiling"), table({ columns, rows: stages, caption: "Time of each stage of compiling" }));
+    }
+  }
+
+  function memory(element) {
+    const about = fusewise.document.memory;
+    const peak = Math.max(0, ...(about.steps || []).map((one) => one.live_bytes || 0));
+    element.append(facts([["Memory of a run", bytes(about.arena_bytes)], ["Alive at once, at most", peak ? bytes(peak) : null], ["Constants", bytes(about.constant_bytes)], ["Buffers", count((about.buffers || []).length)]]));
+    if (!about.buffers?.length) return;
+    const rows = about.buffers.map((one) => ({ ...one, text: `${one.value}\n${one.kind}`.toLowerCase() }));
+    const columns = [
+      { title: "Value", value: (row) => row.value, class: "way", show: (row) => name(row.value) },
+      { title: "Kind", key: "kind" },
+      { title: "Size", number: true, key: "bytes", show: (row) => bytes(row.bytes) },
+      { title: "Offset", number: true, key: "offset", show: (row) => count(row.offset) },
+      { title: "First step", number: true, key: "first", show: (row) => count(row.first) },
+      { title: "Last step", number: true, key: "last", show: (row) => count(row.last) },
+    ];
+    const fits = (row, [text, kind]) => has(row.text, text) && (!kind || String(row.kind).toLowerCase() === kind);
+    element.append(el("h3", {}, "Buffers"), filtered([["Filter buffers", null], ["Kind", kinds(rows, (row) => row.kind)]], rows, fits, { columns, caption: "Buffers", sorted: "Size", target: (row) => ({ kind: "value", id: row.value, graph: compiled() }) }));
+  }
+
+  Object.assign(fusewise.sections, { kernels: { title: "Kernels", mount: kernels }, decisions: { title: "Decisions", mount: decisions }, time: { title: "Time", mount: time }, memory: { title: "Memory", mount: memory } });
+})();
