@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fusewise.api import open_compiled as open_compiled
     from fusewise.api import optimize as optimize
     from fusewise.api import plan as plan
+    from fusewise.api import report as report
     from fusewise.api import save as save
     from fusewise.api import to_onnx as to_onnx
     from fusewise.api import verify as verify
@@ -55,6 +56,7 @@ __all__ = [
     "optimize",
     "plan",
     "register_domain",
+    "report",
     "save",
     "to_onnx",
     "verify",

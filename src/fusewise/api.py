@@ -19,6 +19,7 @@ from fusewise.compiling import Progress, StageClock, frozen, key_of, not_for_all
 from fusewise.errors import UsageError, within_memory
 from fusewise.options import Options, options_from
 from fusewise.runtime.folder import cache_folder, first_only
+from fusewise.sources import ZOO, made_here, name_of
 from fusewise.trace import Trace
 from fusewise.version import VERSION
 
@@ -31,16 +32,19 @@ if TYPE_CHECKING:
     from fusewise.frontend.given import Given
     from fusewise.inspecting import InspectionDict
     from fusewise.ir.graph import Graph
+    from fusewise.making import Planned
     from fusewise.optimizing import SearchDict
     from fusewise.options import OptionsDict
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import PlanDict, Planning, PlanOptions
+    from fusewise.reporting.report import Report
     from fusewise.runtime.model_cache import Key, ModelCache
     from fusewise.verifying import VerificationDict
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
 
 __all__ = [
+    "ZOO",
     "Model",
     "Options",
     "Progress",
@@ -56,12 +60,11 @@ __all__ = [
     "plan",
     "profile",
     "read",
+    "report",
     "save",
     "to_onnx",
     "verify",
 ]
-
-ZOO = "zoo:"
 
 
 @within_memory("the model is read")
@@ -93,7 +96,7 @@ def read(model: Source) -> Graph:
     from fusewise.frontend import onnx_import
     from fusewise.ir.graph import Graph
 
-    source = _built(model)
+    source = made_here(model)
     if isinstance(source, str | Path) and Path(source).suffix == SUFFIX:
         raise UsageError(f"{source} can only be run (`open_compiled`): it is compiled; give the model it comes from")
     return source if isinstance(source, Graph) else onnx_import.load(source)
@@ -187,15 +190,17 @@ def _compiled(
     trace: Trace | None = None,
     progress: Progress | None = None,
     weights: Collection[np.ndarray] = (),
+    look: Callable[[Planned, Trace], None] | None = None,
 ) -> Model:
-    """What `compile` gives. Constants that are byte for byte one of the `weights` are that one."""
+    """What `compile` gives. Constants that are byte for byte one of the `weights` are that one. `look` is shown what was planned,
+    and the decisions, before machine code is made of it."""
     from fusewise.runtime.model_cache import ModelCache, describes
 
     begin, clock = time.perf_counter(), StageClock(progress)
     clock("loading", 0.0)
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
-    key = None if folder is None or trace is not None or weights else key_of(model, chosen, ZOO)
+    key = None if folder is None or trace is not None or weights else key_of(model, chosen)
     store = None if folder is None or key is None else ModelCache(folder, warn)
     kept = None if store is None or key is None else _kept(model, chosen, decisions, (store, key), warn, begin)
     if kept is not None:
@@ -213,14 +218,17 @@ def _compiled(
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
         resident.start(expected_bytes(bound))
         try:
-            graph, program, choice = planned(bound, chosen, decisions, warn, clock)
+            found = planned(bound, chosen, decisions, warn, clock)
         except not_for_all_sizes() as error:
             if not bound.symbols or chosen.grow:
                 raise
             clock("loading", 0.0)
             chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
             bound = _bound_anyway(model, chosen, error)
-            graph, program, choice = planned(bound, chosen, decisions, warn, clock)
+            found = planned(bound, chosen, decisions, warn, clock)
+        if look is not None:
+            look(found, decisions)
+        graph, program = found.graph, found.program
         bound.forget()  # what passes have looked at is read again where it is needed
         built = executable.build(
             program,
@@ -232,7 +240,7 @@ def _compiled(
         )
     stages = clock.stages
     built.limit_memory(chosen.memory_limit)
-    figures = summary_of(graph, program, choice, built.figures, (time.perf_counter() - begin) * 1e3)
+    figures = summary_of(graph, program, found.choice, built.figures, (time.perf_counter() - begin) * 1e3)
     figures["stages"] = stages
     figures["frozen"] = frozen(partial(read, model), bound, chosen)
     tell_of_cliff(figures, chosen)
@@ -264,7 +272,7 @@ def _kept(
     tell_of_cliff(kept.notes["summary"], chosen)
 
     def planned_again() -> tuple[Graph, Trace]:
-        return planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions
+        return planned(_bound(model, chosen), chosen, decisions, warn).graph, decisions
 
     bound_again = partial(_bound, model, chosen)
     found = opened(kept, planned_again, begin, partial(_once_more, model, bound_again, chosen))
@@ -291,7 +299,7 @@ def _specialized(model: Model, bound: Callable[[], Graph], options: Options, tra
 
 def _bound(model: Source, options: Options) -> Graph:
     free = options.free and not options.tune
-    graph = load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values, free=free)
+    graph = load(made_here(model), shapes=options.shapes, symbols=options.symbols, values=options.values, free=free)
     if not options.grow:
         return graph
     from fusewise.passes.growing import grown_in_place
@@ -370,11 +378,11 @@ def plan(
     except TypeError as error:
         known = ", ".join(PlanOptions.__dataclass_fields__)
         raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options of a plan are {known}") from None
-    source = _built(model)
+    source = made_here(model)
     graph = read(source)
     require_sizes(graph, shapes or {}, symbols or {})
     bound = load(graph, shapes=shapes, symbols=symbols)
-    return plan_graph(bound, _name(model, graph), chosen, shapes=shapes, symbols=symbols, progress=progress)
+    return plan_graph(bound, name_of(model, graph), chosen, shapes=shapes, symbols=symbols, progress=progress)
 
 
 @within_memory("a plan is explained")
@@ -426,7 +434,7 @@ def verify(
         trace.disabled |= frozenset(chosen.disable)
         return compile(graph, replace(chosen, shapes={}, symbols={}, values={}), trace=trace)
 
-    source = _built(model)
+    source = made_here(model)
     return verified(source, read(source), build, wanted, trace)
 
 
@@ -450,11 +458,11 @@ def bench(
     chosen = options_from(options, rest)
     peers_named(tuple(wanted.against))  # so that a name that there is not is told at once
     progress("loading", 0.0)
-    source = _built(model)
+    source = made_here(model)
     graph = _bound(source, chosen) if wanted.sizes else sized_at(_bound(source, chosen), {})
     if chosen.tune:
         compile(graph, chosen, progress=progress)
-    return compared(graph if chosen.values else source, graph, _name(model, graph), chosen, wanted, progress)
+    return compared(graph if chosen.values else source, graph, name_of(model, graph), chosen, wanted, progress)
 
 
 @within_memory("the model is timed")
@@ -473,14 +481,17 @@ def profile(
     return roofline.profile(compiled.executable, feeds, limits, runs)
 
 
-def _built(model: Source) -> Source:
-    """A zoo name as its graph; everything else as it is."""
-    if isinstance(model, str) and model.startswith(ZOO):
-        from fusewise.zoo import catalogue
+@within_memory("the model is reported on")
+def report(
+    model: Source, options: Options | None = None, *, progress: Progress | None = None, **settings: Unpack[OptionsDict]
+) -> Report:
+    """What is done with a model when it is compiled, which happens here; see `reporting.report` for the result."""
+    from fusewise.reporting.report import reported
 
-        return catalogue.build(model.removeprefix(ZOO))
-    return model
+    source = made_here(model)
+    written, chosen = read(source), options_from(options, settings)
 
+    def compiled(graph: Graph, trace: Trace, look: Callable[[Planned, Trace], None]) -> Model:
+        return _compiled(graph, chosen, trace, progress, look=look)
 
-def _name(model: Source, graph: Graph) -> str:
-    return str(model) if isinstance(model, str | Path) else graph.name
+    return reported(name_of(model, written), written, chosen, compiled)

@@ -11,13 +11,13 @@ from fusewise.compiled import SUFFIX
 from fusewise.decisions import names_of_decisions, require_known
 from fusewise.options import Options, settings_of
 from fusewise.runtime.folder import cache_folder
+from fusewise.sources import ZOO
 from fusewise.trace import Trace
 
 if TYPE_CHECKING:
     from fusewise.fusion.cost import CostSource
     from fusewise.ir.graph import Graph
-    from fusewise.lower.program import Program
-    from fusewise.making import CompilationChoice, Making
+    from fusewise.making import CompilationChoice, Making, Planned
     from fusewise.runtime.model_cache import Key
 
 __all__ = ["Progress", "StageClock", "frozen", "key_of", "not_for_all_sizes", "planned", "tell_of_cliff"]
@@ -52,15 +52,15 @@ class StageClock:
 
 def planned(
     bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
-) -> tuple[Graph, Program, CompilationChoice | None]:
+) -> Planned:
     """From the graph that was read to the program: passes, what is known of the result or measured now, groups, code."""
-    from fusewise.making import generated, grouped
+    from fusewise.making import Planned, generated, grouped
 
     if options.disable and isinstance(options.passes, bool | str):
         require_known(options.disable)
     tell = progress or (lambda what, share: None)
     tell("rewriting", 0.0)
-    graph, making = _legal(bound, options, trace, warn, tell)
+    clean, graph, making = _legal(bound, options, trace, warn, tell)
     choice, costs = _known(graph, making, options, warn, progress)
     tell("fusing", 0.0)
     groups = grouped(graph, making, trace, choice, costs)
@@ -69,7 +69,7 @@ def planned(
     names = _idle(options, trace) if options.disable and trace.limit is None else []
     if names:
         warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
-    return graph, program, choice
+    return Planned(bound, clean, graph, groups, program, choice)
 
 
 def _idle(options: Options, trace: Trace) -> list[str]:
@@ -80,8 +80,8 @@ def _idle(options: Options, trace: Trace) -> list[str]:
 
 def _legal(
     bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], tell: Progress
-) -> tuple[Graph, Making]:
-    """The graph after the passes that are asked for and those for native code, and how it is to become a program."""
+) -> tuple[Graph, Graph, Making]:
+    """The graph after the passes that are asked for, and after those for native code, and how it is to become a program."""
     from fusewise.codegen.legalize import for_native, passes_for
     from fusewise.making import Making
     from fusewise.passes.pipeline import run
@@ -91,13 +91,13 @@ def _legal(
     if isinstance(options.passes, str):
         from fusewise.outcomes import asked
 
-        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
+        clean, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
     else:
-        graph = run(bound, passes_for(host_target(), options.passes), trace, exact=options.exact)
+        clean = run(bound, passes_for(host_target(), options.passes), trace, exact=options.exact)
     tell("legalizing", 0.0)
-    graph = for_native(graph, options.precision, trace, exact=options.exact, target=host_target())
+    graph = for_native(clean, options.precision, trace, exact=options.exact, target=host_target())
     workers = worker_count(options.threads)
-    return graph, Making(workers, fusion, options.exact, options.strict, disable, options.sanitize)
+    return clean, graph, Making(workers, fusion, options.exact, options.strict, disable, options.sanitize)
 
 
 def _known(
@@ -143,15 +143,15 @@ def tell_of_cliff(summary: Mapping[str, Any], options: Options) -> None:
         options.warn(summary["slow_host"])
 
 
-def key_of(model: Any, options: Options, zoo: str) -> Key | None:
-    """What the compiled model depends on; None for a model that is neither a file nor a name that begins with `zoo`, has passes of
-    its own, or registered operators."""
+def key_of(model: Any, options: Options) -> Key | None:
+    """What the compiled model depends on; None for a model that is neither a file nor one of the zoo by name, has passes of its
+    own, or registered operators."""
     from fusewise.ops.registered import REGISTERED
     from fusewise.runtime.model_cache import model_key
 
     if not isinstance(model, str | Path) or Path(model).suffix == SUFFIX or not isinstance(options.passes, bool):
         return None
-    is_named = str(model).startswith(zoo)
+    is_named = str(model).startswith(ZOO)
     if REGISTERED.domains and not is_named:
         from fusewise.frontend.onnx_import import may_name
 

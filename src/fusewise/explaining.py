@@ -22,7 +22,8 @@ def node_explained(written: Graph, bound: Graph, options: Options, name: str, tr
     `name` may be that of one of its results. `bound` is the graph to compile, `trace` takes all decisions. Decisions about nodes
     that it became part of count, too. `UsageError` where nothing is called so.
     """
-    graph, program, _ = planned(bound, options, trace, options.warn)
+    made = planned(bound, options, trace, options.warn)
+    graph, program = made.graph, made.program
     node = _named((*written.nodes, *bound.nodes, *graph.nodes), name)
     parts = [part for part in graph.nodes if node.label in (part.label, *part.origin)]
     names = {node.label, *(part.label for part in parts)}

@@ -11,14 +11,13 @@ from typing import Any
 
 from fusewise.codegen.assemble import generate
 from fusewise.fusion.cost import CostSource
-from fusewise.fusion.plan import given, partition
+from fusewise.fusion.plan import Plan, given, measured, plan
 from fusewise.ir.graph import Graph
-from fusewise.ir.partition import Partition
 from fusewise.lower.program import Program
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
-__all__ = ["CompilationChoice", "Making", "generated", "grouped", "program_of"]
+__all__ = ["CompilationChoice", "Making", "Planned", "generated", "grouped", "program_of"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,19 @@ class CompilationChoice:
         return {"kept": kept, "default_ms": self.default_ms, "tuned_ms": self.tuned_ms, "tasks": len(self.ways)}
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What a compilation made of a graph, stage by stage: the graph as it was `bound`, `clean` after the passes, `graph` as it is
+    legal here, the `plan` of its groups, the `program`, and the `choice` that had a say in it."""
+
+    bound: Graph
+    clean: Graph
+    graph: Graph
+    plan: Plan
+    program: Program
+    choice: CompilationChoice | None = None
+
+
 def program_of(
     graph: Graph, making: Making, trace: Trace, choice: CompilationChoice | None = None, costs: CostSource | None = None
 ) -> Program:
@@ -71,20 +83,20 @@ def program_of(
 
 def grouped(
     graph: Graph, making: Making, trace: Trace, choice: CompilationChoice | None = None, costs: CostSource | None = None
-) -> Partition:
+) -> Plan:
     """The groups of a choice, or else those of the planner, which asks for `costs` where the table of types leaves it to them."""
     if choice is not None and choice.groups is not None:
         try:
-            return given(graph, choice.groups, trace)
+            return measured(given(graph, choice.groups, trace))
         except ValueError:
             pass  # a record of something else; plan as usual
-    return partition(graph, trace, making.fusion, costs=costs)
+    return plan(graph, trace, making.fusion, costs=costs)
 
 
-def generated(groups: Partition, making: Making, trace: Trace, choice: CompilationChoice | None = None) -> Program:
+def generated(groups: Plan, making: Making, trace: Trace, choice: CompilationChoice | None = None) -> Program:
     """Code for the groups, each task run in the way of the choice, or else in the first."""
     return generate(
-        groups,
+        groups.partition,
         replace(host_target(), sanitize=making.sanitize or host_target().sanitize),
         trace,
         workers=making.workers,

@@ -36,7 +36,7 @@ def specialist_for(
 
     def make(sizes: Mapping[str, int], known: Sequence[np.ndarray], go_on: Callable[[], None]) -> Special:
         graph = at_sizes(bound(), sizes)
-        program = planned(graph, options, _AttendedTrace(disabled=disabled, go_on=go_on), quiet)[1]
+        program = planned(graph, options, _AttendedTrace(disabled=disabled, go_on=go_on), quiet).program
         if [[port.name for port in found] for found in (program.inputs, program.outputs)] != ports:
             raise ValueError("its inputs or outputs are others than those of the model")
         cache = None if folder is None else KernelCache(folder, quiet)

@@ -89,7 +89,7 @@ def tuned(
         measured(database, making.workers),
         lambda: time_left.before(_GROUPS_SHARE, "measuring groups"),
     )
-    planned = tuple(group.nodes for group in grouped(graph, making, making.trace, None, costs).groups)
+    planned = tuple(group.nodes for group in grouped(graph, making, making.trace, None, costs).partition.groups)
     regrouped = None if planned == default.groups else bench.tried(CompilationChoice(planned))
     groups = None if regrouped is None else planned
     faster = bench.faster_ways(default if regrouped is None else regrouped, time_left, build_s)
@@ -152,7 +152,7 @@ class _Workbench:
             if isinstance(step, NativeStep)
         }
         model = build(program, threads=self.making.workers, cache=self.cache)
-        return _Made(model, tuple(group.nodes for group in groups.groups), steps)
+        return _Made(model, tuple(group.nodes for group in groups.partition.groups), steps)
 
     def tried(self, choice: CompilationChoice) -> _Made | None:
         """The program of a choice that may turn out not to be possible; then None."""

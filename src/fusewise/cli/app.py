@@ -18,6 +18,7 @@ from fusewise.cli.optimize import optimize
 from fusewise.cli.passes import passes
 from fusewise.cli.plan import plan
 from fusewise.cli.profile import profile
+from fusewise.cli.report import report
 from fusewise.cli.run import run
 from fusewise.cli.verify import verify
 from fusewise.cli.zoo import zoo
@@ -45,6 +46,7 @@ for _name, _verb in (
     ("passes", passes),
     ("gradient", gradient),
     ("plan", plan),
+    ("report", report),
     ("explain", explain),
 ):
     app.command(_name, epilog=examples(_name))(_verb)

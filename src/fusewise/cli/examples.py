@@ -60,6 +60,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fusewise plan model.onnx --hardware edge-512k --scheme brr -o plan.json",
             "fusewise plan --sweep sweep.toml -o results.jsonl --workers 4",
         ),
+        "report": ("fusewise report model.onnx -o report.json",),
         "explain": (
             "fusewise explain model.onnx --node conv1",
             "fusewise explain zoo:resnet18 --node relu --decisions all.jsonl",

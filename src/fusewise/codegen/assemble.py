@@ -223,6 +223,7 @@ def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeS
     sizes = () if step.code is None else step.code.sizes
     pointers = step.pointers if sizes else [one for one in step.pointers if one.area != STEP_SIZES]
     work, places = step.work, tuple(Place(number.get(pointer.area, SIZES), pointer.offset) for pointer in pointers)
+    values, written = work.bound.values, {store.operand for store in work.bound.task.stores}
     return NativeStep(
         kernel,
         places,
@@ -234,6 +235,8 @@ def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeS
         sites=work.bound.sites,
         extents=step.extents,
         sizes=sizes,
+        reads=tuple(dict.fromkeys(value for name, value in values.items() if name not in written)),
+        writes=tuple(dict.fromkeys(value for name, value in values.items() if name in written)),
     )
 
 

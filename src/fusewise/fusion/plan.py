@@ -29,12 +29,13 @@ from fusewise.records import record
 from fusewise.trace import INTRA_BLOCK, Trace
 from fusewise.words import no_such
 
-__all__ = ["PLANNERS", "Edge", "Plan", "check_planner", "given", "partition", "plan"]
+__all__ = ["PLANNERS", "Edge", "Plan", "check_planner", "given", "measured", "partition", "plan"]
 
 
 @record(frozen=True, slots=True)
 class Edge:
-    """One value between two operators (indexes into the nodes): fused or not, and why."""
+    """One value between two operators (indexes into the nodes): fused or not, and why. `before` and `after` are the costs of what
+    it joins, apart and as one, in nanoseconds, where these decided."""
 
     value: str
     producer: int
@@ -42,6 +43,8 @@ class Edge:
     fused: bool
     verdict: Verdict
     reason: Reason
+    before: float | None = None
+    after: float | None = None
 
 
 def _card(plan: Plan) -> Card:
@@ -129,6 +132,11 @@ def given(graph: Graph, groups: Iterable[Sequence[int]], trace: Trace) -> Partit
     return Partition.ordered(graph, kept)
 
 
+def measured(found: Partition) -> Plan:
+    """The plan of groups that were measured to be the fastest."""
+    return _described(ExtendedGraph(found.graph), found, Reason.MEASURED, Reason.MEASURED)
+
+
 def _by_mapping_types(
     ecg: ExtendedGraph, trace: Trace, costs: CostSource, limits: FusionLimits, growing: Callable[[FusionBlocks], None]
 ) -> Plan:
@@ -147,7 +155,8 @@ def _by_mapping_types(
         verdict = blocks.joined.get((producer, consumer)) if first == second else judged(first, second)
         assert verdict is not None
         reason = Reason.UNREACHED if first != second and verdict.fits else verdict.reason
-        edges.append(Edge(value, producer, consumer, first == second, verdict.verdict, reason))
+        fused, prices = first == second, (verdict.before, verdict.after)
+        edges.append(Edge(value, producer, consumer, fused, verdict.verdict, reason, *prices))
     found = Partition.ordered(ecg.graph, [Group(members) for members in blocks.members.values()])
     types = tuple(blocks.type(blocks.owner[group.nodes[0]]) for group in found.groups)
     return Plan(found, types, tuple(edges))

@@ -35,7 +35,8 @@ def _account(graph: Graph, group: Group) -> Account:
         _nbytes(graph, value) for value in group.outputs(graph)
     )
     names = dict.fromkeys(name for node in members for name in node.origin or (node.label,))
-    return Account("+".join(node.op for node in members), tuple(names), sum(_flops(graph, n) for n in members), moved)
+    operators, flops = "+".join(node.op for node in members), sum(_flops(graph, n) for n in members)
+    return Account(operators, tuple(names), flops, moved, group.nodes)
 
 
 def _flops(graph: Graph, node: Node) -> int:

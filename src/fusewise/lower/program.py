@@ -12,6 +12,7 @@ the runtime makes numbers of all of these once for each new tuple of sizes (`run
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -194,7 +195,7 @@ class NativeStep:
     position where one was out of bounds. In a checked build `extents` has what it may touch of each argument.
 
     `sizes` are the numbers that its kernel reads from its last argument, an array of int64 at `Place(SIZES)`; it has that argument
-    only if there are any.
+    only if there are any. `reads` and `writes` are the values of the graph that it touches, for people; a compiled file has none.
     """
 
     kernel: int
@@ -208,6 +209,8 @@ class NativeStep:
     sites: tuple[DataPosition, ...] = ()
     extents: tuple[Extent, ...] = ()
     sizes: tuple[int, ...] = ()
+    reads: tuple[str, ...] = field(default=(), compare=False)
+    writes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @record(frozen=True, slots=True)
@@ -266,12 +269,16 @@ class Port:
 
 @record(frozen=True, slots=True)
 class Account:
-    """One group: its operators, the nodes of the user's model that it covers, arithmetic operations and bytes."""
+    """One group: its operators, the nodes of the user's model that it covers, arithmetic operations and bytes.
+
+    `members` are the numbers of its nodes in the graph that was lowered; a compiled file has none.
+    """
 
     operators: str
     nodes: tuple[str, ...]
     flops: int
     nbytes: int
+    members: tuple[int, ...] = field(default=(), compare=False)
 
 
 @record(frozen=True)
