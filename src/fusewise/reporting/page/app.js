@@ -65,7 +65,8 @@
     const wanted = address(tab, target);
     if (location.hash === wanted) return;
     try {
-      location.hash = wanted;
+      if (document.documentElement.dataset.ready) location.hash = wanted;
+      else history.replaceState(null, "", wanted);
     } catch {
       // A page inside another one may have no address of its own.
     }
@@ -86,12 +87,16 @@
   }
 
   // Select something everywhere: {kind: "node|group|kernel|value|step|decision", id, graph}, or null for nothing.
-  function select(target, { silent = false } = {}) {
+  function select(target) {
+    choose(target, { silent: false });
+    write(state.tab, fusewise.selected);
+  }
+
+  function choose(target, { silent }) {
     const wanted = target && known(target) ? { kind: target.kind, id: target.id, graph: target.graph || null } : null;
     if (wanted && !wanted.graph && ["node", "group", "value"].includes(wanted.kind)) wanted.graph = fusewise.lookup.compiled();
     if (same(wanted, fusewise.selected)) return;
     fusewise.selected = wanted;
-    write(state.tab, wanted);
     document.dispatchEvent(new CustomEvent("fusewise-select", { detail: wanted || { kind: null, id: null, graph: null } }));
     mark(document);
     if (wanted && !silent) live(`Selected: ${fusewise.details?.titleOf?.(wanted) ?? wanted.kind}`);
@@ -170,7 +175,7 @@
     if (location.hash === address(state.tab, fusewise.selected)) return;
     const { tab, target } = addressed();
     if (!tab) return;
-    select(target, { silent: true });
+    choose(target, { silent: true });
     if (tab !== state.tab) show(tab);
   }
 
@@ -287,8 +292,8 @@
     fusewise.details?.mount(document.getElementById("details"));
     const { tab, target } = addressed();
     window.addEventListener("hashchange", follow);
+    choose(target, { silent: true });
     const ready = show(tab || "overview");
-    if (target) select(target, { silent: true });
     await ready;
     document.documentElement.dataset.ready = "true";
     document.dispatchEvent(new CustomEvent("fusewise-ready"));

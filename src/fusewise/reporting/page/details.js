@@ -46,8 +46,8 @@
   function figures(decision) {
     const { before: was, after: is, unit } = decision;
     if (was === null || was === undefined || is === null || is === undefined) return null;
-    const write = (value) => (unit === "bytes" ? bytes(value) : unit === "ms" ? ms(value) : `${short(value)}${unit ? ` ${unit}` : ""}`);
-    return el("span", { class: "figure" }, `${write(was)} → ${write(is)}`);
+    const write = { bytes, ms }[unit] || short;
+    return el("span", { class: "figure" }, `${write(was)} → ${write(is)}${unit && !["bytes", "ms"].includes(unit) ? ` ${unit}` : ""}`);
   }
 
   function saved(verdict) {
@@ -60,9 +60,13 @@
 
   const state = (good, yes, no) => el("span", { class: good ? "state good" : "state off" }, good ? yes : no);
 
+  // What became of a decision: a pass that found nothing to change was not refused.
+  const outcome = (decision) => (decision.applied ? "applied" : decision.kind === "pass" && decision.before === decision.after && decision.before !== null ? "idle" : "refused");
+  const outcomeMark = (decision) => state(decision.applied, "applied", outcome(decision));
+
   function decisionCard(at) {
     const decision = fusewise.document.decisions[at];
-    const head = [to("decision", at, decision.what), " ", el("span", { class: "soft" }, decision.kind), " ", state(decision.applied, "applied", "refused")];
+    const head = [to("decision", at, decision.what), " ", el("span", { class: "soft" }, decision.kind), " ", outcomeMark(decision)];
     return el("div", { class: "decision" }, el("p", {}, head), decision.reason && el("p", {}, name(decision.reason)), figures(decision), option(decision.option));
   }
 
@@ -167,7 +171,7 @@
 
   function stepLine(step) {
     const kernel = fusewise.index.kernels.get(step.kernel);
-    return [to("step", step.index, `${step.index}: ${step.label || step.kind}`), " ", kernel ? to("kernel", kernel.id, kernel.way || kernel.symbol) : el("span", { class: "soft" }, step.kind), step.reason ? el("p", {}, name(step.reason)) : null];
+    return [to("step", step.index, `${step.index}: ${step.label || step.kind}`), " ", kernel ? to("kernel", kernel.id, kernel.family || kernel.symbol) : el("span", { class: "soft" }, step.kind), step.reason ? el("p", {}, name(step.reason)) : null];
   }
 
   // Text that may be long: folded, made when it is opened, with its number of lines.
@@ -186,13 +190,12 @@
     const groups = [...new Set(steps.map((step) => step.group).filter((each) => fusewise.index.groups.has(each)))];
     const schedule = Object.entries(kernel.schedule || {}).map(([key, value]) => [key, String(value)]);
     return {
-      kind: "Kernel",
+      kind: kernel.family ? `Kernel: ${kernel.family}` : "Kernel",
       title: kernel.symbol,
       body: [
-        facts([["Way", kernel.way && name(kernel.way)], ["Family", kernel.family], ["Machine code", kernel.code_bytes ? bytes(kernel.code_bytes) : null], ["Used by", `${count(steps.length)} step${steps.length === 1 ? "" : "s"}`]]),
+        facts([["Way", schedule.length ? null : kernel.way && name(kernel.way)], ["Machine code", kernel.code_bytes ? bytes(kernel.code_bytes) : null], ["Used by", `${count(steps.length)} step${steps.length === 1 ? "" : "s"}`]]),
         schedule.length ? section("Schedule", facts(schedule)) : null,
-        kernel.nest ? section("Loop nest", el("pre", { class: "scroll code", tabindex: "0", "aria-label": "Loop nest" }, kernel.nest)) : null,
-        kernel.ir ? section("Generated code", folded("LLVM IR", kernel.ir)) : null,
+        kernel.nest || kernel.ir ? section("Code", kernel.nest ? folded("Loop nest", kernel.nest) : null, kernel.ir ? folded("LLVM IR", kernel.ir) : null) : null,
         groups.length ? section("Groups", list(groups.map((each) => to("group", each, groupTitle(each))))) : null,
         steps.length ? section("Steps", list(steps.map((step) => to("step", step.index, `${step.index}: ${step.label || step.kind}`)))) : null,
       ],
@@ -236,7 +239,7 @@
           ["Runs", step.kind === "host" ? "on the host" : "natively"],
           ["Why", step.reason ? name(step.reason) : null],
           ["Group", fusewise.index.groups.has(step.group) ? to("group", step.group, groupTitle(step.group)) : null],
-          ["Kernel", kernel ? to("kernel", kernel.id, kernel.symbol) : null],
+          ["Kernel", kernel ? to("kernel", kernel.id, kernel.family || kernel.symbol) : null],
           ["Way", kernel?.way ? name(kernel.way) : null],
           ["Strips", step.strips ? count(step.strips) : null],
           ["Barrier", step.barrier ? "workers wait for each other before it" : null],
@@ -262,7 +265,7 @@
       kind: "Decision",
       title: decision.what,
       body: [
-        facts([["Kind", decision.kind], ["Outcome", state(decision.applied, "applied", "refused")], ["Reason", decision.reason && name(decision.reason)], ["Cost", figures(decision)]]),
+        facts([["Kind", decision.kind], ["Outcome", outcomeMark(decision)], ["Reason", decision.reason && name(decision.reason)], ["Cost", figures(decision)]]),
         option(decision.option),
         decision.where?.length ? section("Where", list(decision.where.map(named))) : null,
       ],
@@ -317,5 +320,5 @@
     });
   }
 
-  fusewise.details = { mount, titleOf, words, named, figures, option, saved, state, to, toNode };
+  fusewise.details = { mount, titleOf, words, named, figures, option, saved, state, outcome, outcomeMark, to, toNode };
 })();

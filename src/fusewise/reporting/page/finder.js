@@ -36,7 +36,7 @@
       }
     }
     for (const [position, decision] of (fusewise.document.decisions || []).entries()) {
-      add("decision", position, null, decision.what, `${decision.kind}, ${decision.applied ? "applied" : "refused"}${decision.where?.length ? `: ${decision.where.slice(0, 3).join(", ")}` : ""}`, decision.reason || "");
+      add("decision", position, null, decision.what, `${decision.kind}, ${fusewise.details.outcome(decision)}${decision.where?.length ? `: ${decision.where.slice(0, 3).join(", ")}` : ""}`, decision.reason || "");
     }
     return made;
   }

@@ -5,11 +5,11 @@
   const { el, name, count, bytes, short, percent, ms, bar, facts, table } = fusewise.dom;
   const { compiled, node: nodeOf } = fusewise.lookup;
 
-  // Fields above a list. `fields`: [label, choices or null]; `act` is told their values when one changes.
+  // Fields above a list. `fields`: [label, choices or null, words for no choice]; `act` is told their values when one changes.
   function filters(fields, act) {
-    const inputs = fields.map(([label, choices]) => {
+    const inputs = fields.map(([label, choices, any = "all"]) => {
       if (!choices) return el("input", { type: "search", "aria-label": label, placeholder: label, class: "filter" });
-      return el("select", { "aria-label": label, class: "filter" }, el("option", { value: "" }, `${label}: all`), choices.map(([value, text]) => el("option", { value }, text)));
+      return el("select", { "aria-label": label, class: "filter" }, el("option", { value: "" }, `${label}: ${any}`), choices.map(([value, text]) => el("option", { value }, text)));
     });
     const said = el("span", { class: "soft", role: "status" });
     const tell = () => {
@@ -42,9 +42,11 @@
       const nodes = group.nodes.map((id) => nodeOf(graph, id)).filter(Boolean);
       const kernels = [...new Set((group.steps || []).map((at) => fusewise.index.steps.get(at)?.kernel))].map((id) => fusewise.index.kernels.get(id)).filter(Boolean);
       const ways = kernels.map((kernel) => kernel.way || kernel.symbol).join("; ");
+      const families = [...new Set(kernels.map((kernel) => kernel.family || kernel.way || kernel.symbol))].join("; ");
+      const lead = nodes.find((one) => one.id === group.anchor) || nodes[0];
       const hosted = (group.steps || []).some((at) => fusewise.index.steps.get(at)?.kind === "host");
       const runs = kernels.length ? "native" : hosted ? "host" : "view";
-      return { ...group, nodes, time, ms: time.ms ?? null, share: time.share ?? null, peak: time.peak ?? null, bound: time.bound === "compute" ? "arithmetic" : time.bound || "", level: time.level || "", ways, runs, flops: nodes.reduce((sum, one) => sum + (one.flops || 0), 0), text: [group.title, group.id, ways, ...nodes.map((one) => one.name)].join("\n").toLowerCase() };
+      return { ...group, nodes, time, ms: time.ms ?? null, share: time.share ?? null, peak: time.peak ?? null, bound: time.bound === "compute" ? "arithmetic" : time.bound || "", level: time.level || "", ways, families, lead, runs, flops: nodes.reduce((sum, one) => sum + (one.flops || 0), 0), text: [group.title, group.id, ways, ...nodes.map((one) => one.name)].join("\n").toLowerCase() };
     });
   }
 
@@ -61,16 +63,20 @@
     ];
     const columns = [
       { title: "Group", value: (row) => row.title, show: (row) => [name(row.title), el("span", { class: "soft" }, ` ${row.id}`)] },
+      { title: "Around", value: (row) => row.lead?.name ?? "", class: "way", show: (row) => name(row.lead?.name ?? "") },
       ...(measured ? timed : []),
       { title: "Operators", number: true, value: (row) => row.nodes.length, show: (row) => count(row.nodes.length) },
       { title: "Arithmetic", number: true, key: "flops", show: (row) => (row.flops ? short(row.flops) : "") },
       { title: "Saved", number: true, key: "bytes_saved", show: (row) => (row.bytes_saved ? bytes(row.bytes_saved) : "") },
-      { title: "Kernel", key: "ways", class: "way", show: (row) => (row.ways ? name(row.ways) : el("span", { class: "soft" }, row.runs)) },
+      { title: "Kernel", key: "families", class: "way", show: (row) => (row.families ? el("span", { title: row.ways }, name(row.families)) : el("span", { class: "soft" }, row.runs)) },
     ];
     const fields = [["Filter by name, operator or kernel", null], ["Runs", kinds(rows, (row) => row.runs)], ...(measured ? [["Bound by", kinds(rows, (row) => row.bound)]] : [])];
     const fits = (row, [text, runs, bound]) => has(row.text, text) && (!runs || row.runs === runs) && (!bound || row.bound === bound);
     return filtered(fields, rows, fits, { columns, caption: "Groups", sorted: measured ? "Time" : "Arithmetic", target: (row) => ({ kind: "group", id: row.id, graph: compiled() }) });
   }
+
+  // What a kernel's way says beside its family.
+  const scheduled = (kernel) => Object.entries(kernel.schedule || {}).map(([key, value]) => `${key}=${value}`).join(" ") || kernel.way || "";
 
   function kernelsList() {
     const rows = (fusewise.document.kernels || []).map((kernel) => {
@@ -80,14 +86,14 @@
     });
     const columns = [
       { title: "Kernel", value: (row) => row.symbol, show: (row) => name(row.symbol) },
-      { title: "Way", key: "way", class: "way", show: (row) => name(row.way || "") },
-      { title: "Family", key: "family" },
+      { title: "Family", key: "family", show: (row) => name(row.family || "") },
+      { title: "Schedule", sort: false, class: "way", show: (row) => name(scheduled(row)) },
       { title: "Steps", number: true, key: "used", show: (row) => count(row.used) },
       ...(rows.some((row) => row.ms !== null) ? [{ title: "Time of its groups", number: true, key: "ms", show: (row) => ms(row.ms) }] : []),
       { title: "Lines of LLVM IR", number: true, key: "lines", show: (row) => count(row.lines) },
       ...(rows.some((row) => row.code_bytes) ? [{ title: "Machine code", number: true, key: "code_bytes", show: (row) => bytes(row.code_bytes) }] : []),
     ];
-    const fits = (row, [text, family]) => has(row.text, text) && (!family || row.family.toLowerCase() === family);
+    const fits = (row, [text, family]) => has(row.text, text) && (!family || String(row.family).toLowerCase() === family);
     const fields = [["Filter kernels", null], ["Family", kinds(rows, (row) => row.family)]];
     return filtered(fields, rows, fits, { columns, caption: "Kernels", sorted: "Steps", target: (row) => ({ kind: "kernel", id: row.id }) });
   }
@@ -103,18 +109,18 @@
   const optional = (row) => (row.option ? el("code", {}, row.option) : "");
 
   function decisionsList() {
-    const rows = fusewise.document.decisions.map((decision, at) => ({ ...decision, at, where: decision.where || [], outcome: decision.applied ? "applied" : "refused", text: [decision.what, decision.kind, decision.reason, decision.option, ...(decision.where || [])].join("\n").toLowerCase() }));
+    const rows = fusewise.document.decisions.map((decision, at) => ({ ...decision, at, where: decision.where || [], outcome: fusewise.details.outcome(decision), text: [decision.what, decision.kind, decision.reason, decision.option, ...(decision.where || [])].join("\n").toLowerCase() }));
     const columns = [
       { title: "What", value: (row) => row.what, show: (row) => name(row.what) },
       { title: "Kind", key: "kind" },
-      { title: "Outcome", key: "outcome", show: (row) => fusewise.details.state(row.applied, "applied", "refused") },
+      { title: "Outcome", key: "outcome", show: fusewise.details.outcomeMark },
       { title: "Where", value: (row) => row.where[0] || "", class: "way", show: (row) => few(row.where) },
       { title: "Reason", key: "reason", class: "way", show: (row) => name(row.reason || "") },
       { title: "Cost", sort: false, show: (row) => fusewise.details.figures(row) },
       ...(rows.some((row) => row.option) ? [{ title: "Changed by", key: "option", show: optional }] : []),
     ];
-    const fields = [["Filter decisions by anything they say", null], ["Kind", kinds(rows, (row) => row.kind)], ["Outcome", [["applied", "applied"], ["refused", "refused"]]]];
-    const fits = (row, [text, kind, outcome]) => has(row.text, text) && (!kind || String(row.kind).toLowerCase() === kind) && (!outcome || row.outcome === outcome);
+    const fields = [["Filter decisions by anything they say", null], ["Kind", kinds(rows, (row) => row.kind)], ["Outcome", [["applied", "applied"], ["refused", "refused"], ["idle", "idle"]], "all but idle passes"]];
+    const fits = (row, [text, kind, outcome]) => has(row.text, text) && (!kind || String(row.kind).toLowerCase() === kind) && (outcome ? row.outcome === outcome : row.outcome !== "idle");
     return filtered(fields, rows, fits, { columns, caption: "Decisions", target: (row) => ({ kind: "decision", id: row.at }) });
   }
 

@@ -78,6 +78,9 @@ def _figures(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if document.get("kernels"):
         native = sum(step["kind"] == "native" for step in steps)
         found.append(("kernels", f"{len(document['kernels']):,}", f"in {_counted(native, 'step')}"))
+    hosted = _hosted(document)
+    if hosted:
+        found.append(("on the host", f"{len(hosted):,}", "step" if len(hosted) == 1 else "steps"))
     saved = sum(group.get("bytes_saved") or 0 for group in groups)
     if saved:
         found.append(("never written, by fusion", size_text(saved), "each run"))
@@ -136,7 +139,7 @@ def _ranked(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     for group in document.get("groups") or ():
         row = times.get(group["id"]) or {}
         used = {steps[k].get("kernel") for k in group.get("steps") or () if k < len(steps)}
-        ways = [kernels[k].get("way") or kernels[k]["symbol"] for k in sorted(used & kernels.keys())]
+        ways = [kernels[k].get("family") or kernels[k]["symbol"] for k in sorted(used & kernels.keys())]
         share = row.get("share") if times else work[group["id"]] / whole
         rows.append(
             {
@@ -147,11 +150,18 @@ def _ranked(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "share": "" if share is None else f"{share:.1%}",
                 "part": share or 0.0,
                 "bound": _bound(row),
-                "way": "; ".join(ways),
+                "around": _lead(group, nodes),
+                "way": "; ".join(dict.fromkeys(ways)),
                 "rank": (-(row.get("ms") or 0.0), -work[group["id"]], group["id"]),
             }
         )
     return sorted(rows, key=lambda row: row["rank"])
+
+
+def _lead(group: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
+    """The name of the node that a group is about: its anchor, or its first."""
+    found = group["nodes"][0] if group.get("anchor") is None and group["nodes"] else group.get("anchor")
+    return str(nodes[found]["name"]) if found is not None and found < len(nodes) else ""
 
 
 def _work(group: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> int:
