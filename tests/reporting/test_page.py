@@ -110,7 +110,13 @@ def test_tabs_and_addresses(open_page: Open, text: str) -> None:
 def test_an_address_of_nothing_selects_nothing(open_page: Open, text: str) -> None:
     page = open_page(text, "#%E0%A4%A")
     assert page.evaluate("location.hash") == "#overview"
-    for fragment in ("#kernels/group/native/99", "#kernels/value/native/__proto__", "#nonsense", "#time/x", "#time/node/x/0"):
+    for fragment in (
+        "#kernels/group/native/99",
+        "#kernels/value/native/__proto__",
+        "#nonsense",
+        "#time/x",
+        "#time/node/x/0",
+    ):
         page.evaluate("hash => { location.hash = hash }", fragment)
         page.wait_for_timeout(20)
         assert page.locator("#details").is_hidden() and page.locator('[role="tabpanel"]:visible').count() == 1
