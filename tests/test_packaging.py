@@ -64,11 +64,11 @@ def test_verbs_of_dev() -> None:
     script = (ROOT / "dev").read_text()
     verbs = re.findall(r"^([a-z]+)\)$", script, re.MULTILINE)
     told = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True).stdout
-    assert {"test", "package", "pythons"} <= set(verbs)
+    assert {"test", "package", "docs", "pythons"} <= set(verbs)
     assert all(f"./dev {verb}" in told for verb in verbs)
     (core,) = re.findall(r'^core="(.+)"$', script, re.MULTILINE)
     assert all((ROOT / path).exists() for path in core.split())
     assert all(
         f"./dev {verb}" in (ROOT / ".ci" / "run").read_text()
-        for verb in ("test", "lint", "types", "package", "pythons")
+        for verb in ("test", "lint", "types", "package", "docs", "pythons")
     )

@@ -1,0 +1,63 @@
+"""The site is built strictly, asks nobody for anything, and what is wrong with one is found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from documentation.built import faults, without_hosts
+
+pytest.importorskip("mkdocs")
+
+
+def test_faults_of_a_site_are_found(tmp_path: Path) -> None:
+    (tmp_path / "assets" / "javascripts").mkdir(parents=True)
+    (tmp_path / "assets" / "style.css").write_text("@import 'https://fonts.example/a'; b { background: url(data:c) }")
+    script = tmp_path / "assets" / "javascripts" / "bundle.1.min.js"
+    script.write_text('load("https://unpkg.com/x@1/y.js"); open("https://elsewhere.example")')
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"><a href="b.html#c">x</a><a href="gone.html">x</a><a href="#top">x</a><a href="#nowhere">x</a>'
+        '<a href="https://example.org">x</a><script src="https://example.org/s.js"></script><img src="gone.png">'
+    )
+    (tmp_path / "b.html").write_text('<a href="a.html#top"></a><p id="c">')
+    without_hosts(tmp_path)
+    assert script.read_text() == 'load("about:blank"); open("https://elsewhere.example")'
+    assert faults(tmp_path) == [
+        "a.html loads https://example.org/s.js",
+        "a.html loads gone.png, which is not there",
+        "a.html links to gone.html, which is not there",
+        "a.html links to #nowhere, where that page has no such place",
+        "assets/style.css loads https://fonts.example/a",
+    ]
+
+
+@pytest.mark.slow
+def test_the_site_is_whole(tmp_path: Path) -> None:
+    """Without runs of models, which `./dev docs` adds. Search works from files: in a browser, where there is one."""
+    from documentation.build import build
+
+    assert build(tmp_path, runs=False) > 40
+    assert (tmp_path / "search" / "search_index.js").is_file()
+    reference = (tmp_path / "reference" / "python.html").read_text()
+    assert 'id="fusewise.compile"' in reference and 'id="fusewise.Model.run"' in reference
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("the site is whole; there is no chromium to search it with")
+    found, asked = searched(tmp_path, chromium)
+    assert found >= 1 and not [address for address in asked if not address.startswith(("file:", "data:", "blob:"))]
+
+
+def searched(site: Path, chromium: str) -> tuple[int, list[str]]:
+    """How many pages the word `winograd` finds, and every address that the browser asked for."""
+    from playwright.sync_api import sync_playwright
+
+    arguments = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
+    with sync_playwright() as play, play.chromium.launch(executable_path=chromium, args=arguments.split()) as browser:
+        page, asked = browser.new_page(), list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        page.keyboard.press("/")
+        page.keyboard.type("winograd")
+        page.wait_for_selector(".md-search-result__item")
+        return page.locator(".md-search-result__item").count(), asked
