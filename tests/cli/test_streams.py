@@ -65,6 +65,12 @@ def test_quiet_leaves_data_and_errors(fusewise, tiny_path) -> None:
     assert "there is no file" in fusewise("compile", "nothing.onnx", "--quiet").sentence
 
 
+def test_a_warning_is_a_sentence(fusewise, tiny_path) -> None:
+    ended = fusewise("run", tiny_path, "--shape", "x=5x3")
+    assert ended.sentence == "the model states float32[2,3] of its input 'x'; it is taken to be 5x3, as given"
+    assert ended.status == 0 and ended.out.startswith("y  float32[5,4]")
+
+
 @pytest.mark.parametrize(
     "verb, option, name",
     [

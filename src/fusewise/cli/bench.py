@@ -210,7 +210,11 @@ def _show_sizes(found: dict[str, Any]) -> None:
         error = "-" if each["max_rel_error"] is None else f"{each['max_rel_error']:.1e}"
         rows.append((", ".join(f"{name}={size}" for name, size in each["symbols"].items()), *times, ratio, error))
     headings = ("sizes", *(f"{name} ms" for name in names), "speed", "difference")
-    table(headings, rows, title=f"{found['model']}, {found['precision']}, {found['threads']} threads")
+    table(headings, rows, title=f"{found['model']}, {found['precision']}, {_threads(found['threads'])}")
+
+
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number} threads"
 
 
 def _median(row: dict[str, Any]) -> str:
@@ -236,7 +240,7 @@ def _show_one(found: dict[str, Any]) -> None:
         costs = ["-" if row.get(key) is None else f"{row[key]:.0f}" for key in ("compile_ms", "load_ms", "peak_rss_mb")]
         rows.append((name, *times, *costs, "-" if error is None else f"{error:.1e}"))
     ranks = (0, 1, 4, 3, 5, 6, 7, 2)
-    table(headings, rows, title=f"{found['model']}, {found['precision']}, {found['threads']} threads", ranks=ranks)
+    table(headings, rows, title=f"{found['model']}, {found['precision']}, {_threads(found['threads'])}", ranks=ranks)
     for name, row in found["runtimes"].items():
         if "error" in row:
             sentence(f"{name} cannot run it: {row['error']}")
@@ -256,7 +260,7 @@ def _show_memory(found: dict[str, Any]) -> None:
     from fusewise.counting import headings, rows
 
     levels = ", ".join(f"{level['name']} {level['bytes'] >> 10} KB" for level in found["caches"])
-    table(headings(found), rows(found), title=f"memory, {found['threads']} threads, modelled caches {levels}")
+    table(headings(found), rows(found), title=f"memory, {_threads(found['threads'])}, modelled caches {levels}")
     groups = found["variants"]["with fusion"]["by_group"][:_MOST_GROUPS]
     names = [level["name"] for level in found["caches"]]
     cells = [
@@ -313,7 +317,7 @@ def _show_roofline(found: dict[str, Any]) -> None:
         for row in groups[:_MOST_ROWS]
     ]
     title = (
-        f"{found['ms']:.2f} ms, {found['gflops']:.0f} GFLOP/s; this machine with {machine['threads']} threads: "
+        f"{found['ms']:.2f} ms, {found['gflops']:.0f} GFLOP/s; this machine with {_threads(machine['threads'])}: "
         f"{machine['gflops']:.0f} GFLOP/s; {', '.join(_level(level) for level in machine['levels'])} GB/s"
     )
     headings = ("group", "count", "ms", "share", "GFLOP/s", "GB/s", "of peak", "kernel", "nodes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -59,17 +60,24 @@ def words_and_talk(arguments: Sequence[str]) -> tuple[list[str], Talk, bool]:
 @contextmanager
 def streams(said: Talk) -> Iterator[None]:
     """Standard output ends with `ReaderLeft` where its reader has left and `ResourceLimit` where there is no room; what cannot be
-    written to stderr is dropped. Everything is written out at the end."""
+    written to stderr is dropped. Everything is written out at the end. What is warned of is said as a `note`."""
     token, out, err = _TALK.set(said), sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Output(out or _Closed()), _Messages(err or _Closed())
     try:
         try:
-            yield
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, category, filename, lineno, file=None, line=None: _noted(message)
+                yield
         finally:
             _ended(sys.exc_info()[1])
     finally:
         sys.stdout, sys.stderr = out, err
         _TALK.reset(token)
+
+
+def _noted(message: Warning | str) -> None:
+    """A warning as a sentence: the line of the program that it comes from says nothing to who typed a command."""
+    note(" ".join(str(message).split()))
 
 
 def _ended(error: BaseException | None) -> None:
