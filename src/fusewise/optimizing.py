@@ -165,11 +165,21 @@ class Optimization:
             "duplicates": self.duplicates,
             "seconds": self.seconds,
             "ended": self.ended,
-            "substitutions": [{**asdict(step), "where": list(step.where)} for step in self.steps],
+            "substitutions": [_step_told(step) for step in self.steps],
             "timed": None if self.timed is None else asdict(self.timed),
             "notes": list(self.notes),
             "rules_refused": [{"rule": name, "reason": reason} for name, reason in self.refused],
         }
+
+
+def _step_told(step: SubstitutionStep) -> dict[str, Any]:
+    return {
+        "serial": step.serial,
+        "rule": step.rule,
+        "where": list(step.where),
+        "cost_before": step.cost_before,
+        "cost_after": step.cost_after,
+    }
 
 
 def optimized(

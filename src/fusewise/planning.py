@@ -136,6 +136,7 @@ class Planning:
     costs: GroupCosts
     graph: Graph
     splittings: tuple[Splitting, ...] = ()
+    course: tuple[tuple[float, int, float], ...] = ()
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -219,7 +220,8 @@ def plan_graph(
             costs, explainer, EdgeShare(options.share), seed=options.seed, asking=options.asking
         )
     budget = SearchBudget(options.plans, options.seconds)
-    told = None if progress is None else _told(progress, budget)
+    course: list[tuple[float, int, float]] = []
+    told = None if progress is None else _told(progress, budget, course)
     repair = Repair(costs, splitter, seed=options.seed)
     result = search(costs, budget, np.random.default_rng(options.seed), repair, told)
     if left := lone_norms(graph, prepared):
@@ -239,7 +241,8 @@ def plan_graph(
         options.asking,
         options.edits,
     )
-    return Planning(plan, result, setting, costs, prepared, kept(repair.splittings.values(), result.groups))
+    splittings = kept(repair.splittings.values(), result.groups)
+    return Planning(plan, result, setting, costs, prepared, splittings, tuple(course))
 
 
 def _unfolded(names: Sequence[str]) -> str:
@@ -257,10 +260,15 @@ def _hardware(options: PlanOptions) -> Hardware:
     return chip.with_buffer(bytes_of(options.buffer) if isinstance(options.buffer, str) else options.buffer)
 
 
-def _told(progress: Progress, budget: SearchBudget) -> Callable[[int, float], None]:
+def _told(
+    progress: Progress, budget: SearchBudget, course: list[tuple[float, int, float]]
+) -> Callable[[int, float], None]:
+    """Passes on what a search tells, and adds to its `course` whenever the best falls."""
     begin = time.perf_counter()
 
     def tell(plans: int, best: float) -> None:
+        if not course or best < course[-1][2]:
+            course.append((time.perf_counter() - begin, plans, best))
         spent = (plans, budget.plans), (time.perf_counter() - begin, budget.seconds)
         share = max((used / limit for used, limit in spent if limit), default=0.0)
         progress(f"planning: {plans:,} plans, best {best:,.6g}", min(1.0, share))

@@ -20,7 +20,7 @@ from typing import Any
 from fusewise.benchmarking.accuracy import worst_error
 from fusewise.benchmarking.inputs import random_feeds
 from fusewise.benchmarking.ranking import DuelResult, contest, program_opener
-from fusewise.benchmarking.timing import TimingBudget, race
+from fusewise.benchmarking.timing import Timing, TimingBudget, race
 from fusewise.codegen.legalize import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
@@ -64,7 +64,8 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Selection:
-    """What was found about a graph, and the pipeline to use. `metrics` are empty when nothing was measured."""
+    """What was found about a graph, and the pipeline to use. `metrics` are empty when nothing was measured; `orders` are the graphs
+    that a search priced, in their order."""
 
     classification: Classification
     relevant: tuple[str, ...]
@@ -74,6 +75,7 @@ class Selection:
     batches: Mapping[str, Any] = field(default_factory=dict)
     search: Mapping[str, Any] = field(default_factory=dict)
     finding_ms: float = 0.0
+    orders: tuple[PricedOrder, ...] = ()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -195,8 +197,8 @@ def with_search(
     found: Selection, graph: Graph, how: OrderSearch, *, progress: Progress = lambda what, share: None
 ) -> Selection:
     """The selection with a better order, if the search finds one."""
-    outcome, record = searched(graph, found, how, progress=progress)
-    return replace(found, outcome=outcome, search=record)
+    outcome, record, orders = _searched(graph, found, how, None, progress)
+    return replace(found, outcome=outcome, search=record, orders=orders)
 
 
 def best_batch(
@@ -267,6 +269,13 @@ def searched(
     another wins a duel (`benchmarking.ranking`), or is better by 3 % where nothing is timed. Of one that takes approximations the
     record has the `difference` of its answers: to the largest value of the default's, on one random input.
     """
+    return _searched(graph, start, how, executor, progress)[:2]
+
+
+def _searched(
+    graph: Graph, start: Selection, how: OrderSearch, executor: Executor | None, progress: Progress
+) -> tuple[Outcome, dict[str, Any], tuple[PricedOrder, ...]]:
+    """`searched`, and the graphs that were priced."""
     wanted = objective_named(how.objective)
     default = run_here(replace(DEFAULT, approximate=how.approximate), graph, exact=how.exact)
     space = space_of(graph, start, exact=how.exact, approximate=how.approximate)
@@ -293,7 +302,7 @@ def searched(
         database.add_moves(str(wanted), [(*astuple(move), *astuple(count)) for move, count in found.learned.items()])
         database.close()
     leaders = [run_here(one, graph, exact=how.exact, blocks=blocks_of) for one in found.leaders]
-    return _chosen(default, leaders, found, wanted, how.threads, how.seed)
+    return *_chosen(default, leaders, found, wanted, how.threads, how.seed), found.tried
 
 
 def price_of(objective: str, *, threads: int | None = None, seed: int = 0, cache: Path | None = None) -> Price:
@@ -364,8 +373,9 @@ def _chosen(
         return default, record | {"chosen": "default"}
     best = leaders[0]
     if timed:  # single prices err: all that seem good are timed in turn, and the best of them must win a duel
-        after = _race(others, threads, seed)
-        best = others[after.index(min(after))]
+        usual, *after = _race([default, *others], threads, seed)
+        best = others[after.index(min(after, key=lambda timing: timing.p50_ms))]
+        record["raced"] = [_raced(one, time) for one, time in zip((default, *others), (usual, *after), strict=True)]
         verdict = _settled(default, best, threads, seed)
         record |= {"speedup": verdict.speedup, "at_least": verdict.at_least, "rounds": verdict.rounds}
         good = verdict.wins
@@ -384,12 +394,22 @@ def _difference(default: Outcome, other: Outcome, threads: int | None, seed: int
     return worst_error(found, expected)
 
 
-def _race(outcomes: Sequence[Outcome], threads: int | None, seed: int) -> list[float]:
-    """Median times in milliseconds, runs taken in turn."""
+def _raced(outcome: Outcome, timing: Timing) -> dict[str, Any]:
+    """An order that was timed beside others, as plain JSON values."""
+    return {
+        "passes": list(outcome.effective.passes),
+        "fusion": outcome.fusion,
+        "p50_ms": timing.p50_ms,
+        "p90_ms": timing.p90_ms,
+        "min_ms": timing.min_ms,
+    }
+
+
+def _race(outcomes: Sequence[Outcome], threads: int | None, seed: int) -> Sequence[Timing]:
+    """The times of each, runs taken in turn."""
     feeds = random_feeds(outcomes[0].graph, seed)
     models = [executable_of(outcome, threads=threads) for outcome in outcomes]
-    timings = race([lambda model=model: model.run(None, feeds) for model in models], _FINAL)  # type: ignore[misc]
-    return [timing.p50_ms for timing in timings]
+    return race([lambda model=model: model.run(None, feeds) for model in models], _FINAL)  # type: ignore[misc]
 
 
 def _settled(default: Outcome, other: Outcome, threads: int | None, seed: int) -> DuelResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
@@ -50,7 +51,8 @@ class PassStep:
 class PassRun:
     """One run of a pass. `why` says why nothing changed, where more is known than that nothing matched.
 
-    `held` rewrites were kept out because the nodes are inside a fused block.
+    `held` rewrites were kept out because the nodes are inside a fused block. `nodes` are those of the graph before and after, and
+    `did` the decisions it carried out by their names, with how often each, as pairs.
     """
 
     name: str
@@ -58,6 +60,8 @@ class PassRun:
     changed: bool
     why: str = ""
     held: int = 0
+    nodes: tuple[int, int] = (0, 0)
+    did: tuple[tuple[str, int], ...] = ()
 
 
 def _is_another(before: Graph, after: Graph) -> bool:
@@ -109,7 +113,8 @@ class Runner:
         if by_name:
             self.trace.add("pass", step.name, reason=BY_NAME, applied=False)
         if why or self._is_settled(graph, step):
-            self.runs.append(PassRun(step.name, 0.0, False, why or "nothing changed since it last ran"))
+            nodes = (len(graph.nodes), len(graph.nodes))
+            self.runs.append(PassRun(step.name, 0.0, False, why or "nothing changed since it last ran", nodes=nodes))
             self._settled[step.name, step.function] = graph
             return graph
         return self._run(graph, step)
@@ -140,7 +145,9 @@ class Runner:
             self._settled[step.name, step.function] = graph
         told = next((event.reason for event in fresh if event.kind == "form"), step.idle)
         why = "" if changed else needed or (f"{held} nodes are inside fused blocks" if held else told)
-        self.runs.append(PassRun(step.name, elapsed_ms, changed, why, held))
+        did = Counter(event.what for event in fresh if event.applied and event.kind == "rewrite") if changed else {}
+        nodes = (len(graph.nodes), len(result.nodes))
+        self.runs.append(PassRun(step.name, elapsed_ms, changed, why, held, nodes, tuple(did.items())))
         trace.add(
             "pass",
             step.name,

@@ -9,6 +9,7 @@ from contextlib import suppress
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
 from fusewise.records import record
+from fusewise.rewrite.search.change import Change, change_between
 from fusewise.rewrite.search.options import Option
 from fusewise.rewrite.search.promise import kept
 from fusewise.rewrite.substitute import Draft, Refused
@@ -34,13 +35,15 @@ class SearchLimits:
 
 @record(frozen=True, slots=True)
 class SubstitutionStep:
-    """One substitution on the way: its number, rule, the nodes it replaced, and the cost of the graph before and after."""
+    """One substitution on the way: its number, rule, the nodes it replaced, the cost of the graph before and after, and what it
+    did to the graph, where the search took substitutions one by one."""
 
     serial: int
     rule: str
     where: tuple[str, ...]
     cost_before: float
     cost_after: float
+    change: Change | None = None
 
 
 @record(frozen=True)
@@ -92,8 +95,9 @@ class SearchState:
 
 def _step(serial: int, state: SearchState) -> SubstitutionStep:
     assert state.parent is not None and state.draft is not None
-    match = state.draft.match
-    return SubstitutionStep(serial, state.draft.rule.name, match.labels, state.parent.cost, state.cost)
+    change = change_between(state.parent.graph, state.graph)
+    labels = state.draft.match.labels
+    return SubstitutionStep(serial, state.draft.rule.name, labels, state.parent.cost, state.cost, change)
 
 
 def the_best(
