@@ -10,7 +10,7 @@ from typing import Any
 from fusewise.ir.graph import Graph, Node
 from fusewise.optimizing import Optimization
 from fusewise.rewrite.rules.table import rule_named
-from fusewise.rewrite.search.change import Change
+from fusewise.rewrite.search.change import GraphChange
 
 __all__ = ["operator_counts", "search_part"]
 
@@ -102,7 +102,7 @@ def _reason(name: str) -> str:
     return f"{law}; {_ANSWERS.get(rule.numeric, rule.numeric)}{published}"
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: GraphChange) -> dict[str, Any]:
     return {
         "removed": [_node(node) for node in change.removed],
         "added": [_node(node) for node in change.added],

@@ -8,11 +8,11 @@ from dataclasses import replace
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.records import record
 
-__all__ = ["Change", "change_between"]
+__all__ = ["GraphChange", "change_between"]
 
 
 @record(frozen=True, slots=True)
-class Change:
+class GraphChange:
     """`removed` and `added` nodes, each in the order of its graph; `before` and `after` are the nodes next to them in either.
 
     `types` has every value that these nodes read or write and that is no constant, `constants` the types of those that are.
@@ -27,7 +27,7 @@ class Change:
     constants: Mapping[str, str]
 
 
-def change_between(before: Graph, after: Graph) -> Change:
+def change_between(before: Graph, after: Graph) -> GraphChange:
     """What tells two graphs apart, of which one was made from the other and shares the nodes that stayed."""
     old, new = _own(before, after), _own(after, before)
     beside_old, beside_new = _beside(before, old), _beside(after, new)
@@ -35,7 +35,7 @@ def change_between(before: Graph, after: Graph) -> Change:
     for graph, nodes in ((before, (*old, *beside_old)), (after, (*new, *beside_new))):
         for name in dict.fromkeys(name for i in nodes for name in (*graph.nodes[i].reads, *graph.nodes[i].writes)):
             (constants if name in graph.constants else types)[name] = str(graph.types.get(name, ""))
-    return Change(
+    return GraphChange(
         _light(before, old), _light(after, new), _light(before, beside_old), _light(after, beside_new), types, constants
     )
 

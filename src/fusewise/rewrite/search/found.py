@@ -9,7 +9,7 @@ from contextlib import suppress
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
 from fusewise.records import record
-from fusewise.rewrite.search.change import Change, change_between
+from fusewise.rewrite.search.change import GraphChange, change_between
 from fusewise.rewrite.search.options import Option
 from fusewise.rewrite.search.promise import kept
 from fusewise.rewrite.substitute import Draft, Refused
@@ -43,7 +43,7 @@ class SubstitutionStep:
     where: tuple[str, ...]
     cost_before: float
     cost_after: float
-    change: Change | None = None
+    change: GraphChange | None = None
 
 
 @record(frozen=True)
