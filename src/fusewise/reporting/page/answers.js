@@ -2,17 +2,22 @@
 (() => {
   "use strict";
   const fusewise = window.fusewise;
-  const { el, count, ms, table, name, bar } = fusewise.dom;
+  const { el, count, ms, table, name } = fusewise.dom;
 
-  function outputs(found) {
-    const { tiny } = fusewise.parts;
+  // Every output for every set of inputs, and sets that were refused.
+  function outputs(cases) {
+    const { tiny, gauge } = fusewise.parts;
+    const rows = cases.flatMap((one) => (one.outputs.length ? one.outputs.map((row) => ({ ...row, inputs: one.inputs })) : [{ inputs: one.inputs, told: one.refused || "nothing to compare" }]));
+    const share = (row) => (row.tolerance ? row.error / row.tolerance : row.error ? Infinity : row.error === 0 ? 0 : null);
+    const drawn = (row) => (share(row) === null ? "" : [gauge(share(row), 1, 1), share(row) === Infinity ? "beyond" : `${(100 * share(row)).toFixed(1)}%`]);
     const columns = [
-      { title: "Output", key: "output", show: (row) => name(row.output) },
+      { title: "Inputs", key: "inputs" },
+      { title: "Output", value: (row) => row.output || "", show: (row) => (row.output === undefined ? el("span", { class: "soft" }, row.told) : name(row.output)) },
       { title: "Relative error", key: "error", show: (row) => tiny(row.error), number: true },
       { title: "May be", key: "tolerance", show: (row) => tiny(row.tolerance), number: true },
-      { title: "Share of what it may be", value: (row) => row.error / row.tolerance, show: (row) => (row.tolerance ? [bar(row.error / row.tolerance), `${(100 * (row.error / row.tolerance)).toFixed(1)}%`] : ""), number: true },
+      { title: "Share of what it may be", value: share, show: drawn, number: true },
     ];
-    return table({ columns, rows: found.outputs, caption: `Outputs for inputs of ${found.inputs}` });
+    return table({ columns, rows, caption: "Outputs, by sets of inputs" });
   }
 
   function verification(element) {
@@ -38,10 +43,7 @@
         ),
       );
     }
-    for (const found of part.cases) {
-      const told = found.refused || `${found.agrees ? "agree" : "differ"}${found.worst ? `; nearest to its limit, or furthest beyond it: ${found.worst}` : ""}`;
-      element.append(card(`Inputs: ${found.inputs}`, paragraph(told), found.outputs.length ? outputs(found) : null));
-    }
+    element.append(card("Outputs, by sets of inputs", outputs(part.cases)));
   }
 
   function runtimes(rows) {
@@ -49,7 +51,7 @@
     const most = Math.max(...rows.map((row) => row.p50_ms ?? 0));
     const columns = [
       { title: "Runtime", key: "runtime" },
-      { title: "Median", key: "p50_ms", show: (row) => (row.error ? el("span", { class: "soft" }, `cannot: ${row.error}`) : [bar(row.p50_ms / most), ms(row.p50_ms)]), number: true },
+      { title: "Median", key: "p50_ms", show: (row) => (row.error ? el("span", { class: "soft" }, `cannot: ${row.error}`) : [fusewise.parts.gauge(row.p50_ms, most), ms(row.p50_ms)]), number: true },
       { title: "To the fastest", value: (row) => row.p50_ms, show: (row) => (row.error ? "" : (row.p50_ms / best).toFixed(2)), number: true },
       { title: "Least", key: "min_ms", show: (row) => ms(row.min_ms), number: true },
       { title: "90 % within", key: "p90_ms", show: (row) => ms(row.p90_ms), number: true },
@@ -73,7 +75,7 @@
     element.append(
       figures([
         ["median of a run", single ? ms(ours.p50_ms) : null, ours.runs ? `of ${count(ours.runs)} runs` : ""],
-        ["beside others", single ? speed(first) : null],
+        ["beside others", single && first.ratio !== null ? `${first.ratio.toFixed(2)} x` : null, `as fast as ${first.best_peer}`],
         ["sizes", single ? null : count(part.sizes.length)],
         ["threads", count(part.threads)],
         ["precision", part.precision],

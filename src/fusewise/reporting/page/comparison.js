@@ -36,7 +36,7 @@
         ? [
             { title: "First", key: "first", show: (row) => ms(row.first), number: true },
             { title: "Second", key: "second", show: (row) => ms(row.second), number: true },
-            { title: "Change", value: (row) => (row.second ?? 0) - (row.first ?? 0), show: (row) => (row.first === null || row.second === null ? "" : `${row.second >= row.first ? "+" : "-"}${ms(Math.abs(row.second - row.first))}`), number: true },
+            { title: "Change", value: (row) => (row.second ?? 0) - (row.first ?? 0), show: (row) => (row.first === null || row.second === null ? "" : row.second === row.first ? "0" : `${row.second > row.first ? "+" : "-"}${ms(Math.abs(row.second - row.first))}`), number: true },
             { title: "Second to first", key: "ratio", show: judged, number: true },
           ]
         : []),

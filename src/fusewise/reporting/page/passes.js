@@ -2,14 +2,14 @@
 (() => {
   "use strict";
   const fusewise = window.fusewise;
-  const { el, count, ms, percent, table, bar } = fusewise.dom;
+  const { el, count, ms, percent, table } = fusewise.dom;
   const did = (row) => Object.entries(row.did || {}).map(([rule, times]) => (times > 1 ? `${rule} x ${times}` : rule)).join(", ");
 
   function runs(rows) {
     const numbered = rows.map((row, k) => ({ ...row, turn: k + 1 }));
     const changed = numbered.filter((row) => row.changed);
     const columns = [
-      { title: "Turn", key: "turn", number: true },
+      { title: "Turn", key: "turn" },
       { title: "Pass", key: "pass", show: (row) => el("span", { title: row.what }, row.pass) },
       { title: "Nodes", value: (row) => row.nodes_after - row.nodes_before, show: (row) => (row.changed ? `${count(row.nodes_before)} to ${count(row.nodes_after)}` : ""), number: true },
       { title: "Time", key: "ms", show: (row) => ms(row.ms), number: true },
@@ -21,14 +21,14 @@
     return [el("label", { class: "check" }, all, ` also the ${count(numbered.length - changed.length)} runs that changed nothing`), box];
   }
 
-  const order = (passes) => el("details", {}, el("summary", {}, `${count(passes.length)} passes`), el("p", {}, passes.join(", ") || "none"));
+  const order = (passes) => el("details", {}, el("summary", {}, `${count(passes.length)} ${passes.length === 1 ? "pass" : "passes"}`), el("p", {}, passes.join(", ") || "none"));
 
   function orders(part) {
     const unit = part.search?.unit || "";
     const rows = part.orders.map((one, k) => ({ ...one, number: k + 1 }));
     const first = rows[0]?.cost;
     const columns = [
-      { title: "Tried", key: "number", number: true },
+      { title: "Tried", key: "number" },
       { title: "Cost", value: (row) => row.cost, show: (row) => (row.cost === null ? "could not be told" : `${Number(row.cost.toPrecision(4))} ${unit}`), number: true },
       { title: "To the default", value: (row) => (row.cost && first ? row.cost / first : null), show: (row) => (row.cost && first ? (row.cost / first).toFixed(3) : ""), number: true },
       { title: "Fusion", key: "fusion" },
@@ -90,7 +90,7 @@
     const nearest = part.nearest.map((one) => ({ ...one }));
     element.append(
       card("Runs", runs(part.runs)),
-      card("Family", table({ columns: [{ title: "Family", key: "family" }, { title: "Score", key: "score", show: (row) => [bar(row.score), row.score.toFixed(2)], number: true }], rows: nearest, caption: "Nearest families" }), part.agreement ? [paragraph(`Beside ${part.agreement.set}, the published list of the family: ${percent(part.agreement.recall, 0)} of what it lists and can ever act has work here, and it lists ${percent(part.agreement.precision, 0)} of what has.`), agreement(part.agreement)] : null),
+      card("Family", table({ columns: [{ title: "Family", key: "family" }, { title: "Score", key: "score", show: (row) => [fusewise.parts.gauge(row.score, 1), row.score.toFixed(2)], number: true }], rows: nearest, caption: "Nearest families" }), part.agreement ? [paragraph(`Beside ${part.agreement.set}, the published list of the family: ${percent(part.agreement.recall, 0)} of what it lists and can ever act has work here, and it lists ${percent(part.agreement.precision, 0)} of what has.`), agreement(part.agreement)] : null),
     );
     if (search?.raced) element.append(card("Timed in turn", raced(search.raced)));
     if (part.orders.length) element.append(card("Orders tried", paragraph(`${count(search.tried)} different graphs; ${count(search.duplicates)} other orders led to one of them. By ${search.objective}, in ${search.unit}; it ended by ${search.ended}.`), orders(part)));

@@ -17,7 +17,7 @@
     const { gauge } = fusewise.parts;
     const most = Math.max(1, ...part.groups.map((row) => row.dram_bytes));
     const columns = [
-      { title: "Group", key: "id", number: true },
+      { title: "Group", key: "id" },
       { title: "From … to", value: (row) => row.first, show: range },
       { title: "Operators", value: (row) => row.nodes.length, show: (row) => count(row.nodes.length), number: true },
       { title: "Buffer need", key: "buffer_bytes", show: (row) => [gauge(row.buffer_bytes, part.capacity_bytes * 1.02, part.capacity_bytes), bytes(row.buffer_bytes)], number: true },
@@ -35,10 +35,10 @@
     const reasons = [...new Set(part.boundaries.map((row) => row.reason))].sort();
     const group = (id) => (id === null ? "left out" : count(id));
     const columns = [
-      { title: "From group", key: "before", show: (row) => group(row.before), number: true },
-      { title: "To group", key: "after", show: (row) => group(row.after), number: true },
+      { title: "From group", key: "before", show: (row) => group(row.before) },
+      { title: "To group", key: "after", show: (row) => group(row.after) },
       { title: "Edge", value: (row) => named(row.producer), show: (row) => [link(row.producer), " → ", link(row.consumer)] },
-      { title: "Why they are not one", key: "reason", show: (row) => [el("b", {}, row.reason), ` ${row.sentence.slice(row.sentence.indexOf(row.reason) + row.reason.length)}`] },
+      { title: "Why they are not one", key: "reason", show: (row) => [el("b", {}, row.reason), `${row.sentence.slice(row.sentence.indexOf(row.reason) + row.reason.length)}`] },
       { title: "Crosses DRAM", key: "crossing_bytes", show: (row) => bytes(row.crossing_bytes), number: true },
       { title: "Needed as one", key: "needs_bytes", show: (row) => (row.needs_bytes === null ? "" : bytes(row.needs_bytes)), number: true },
       { title: "What makes room", value: (row) => row.option || "", show: (row) => option(row.option) },
@@ -86,7 +86,7 @@
     const inside = (group) => el("ul", { class: "operators" }, group.nodes.slice(0, 14).map((id) => el("li", { title: named(id) }, operator(id)?.op ?? String(id))), group.nodes.length > 14 ? el("li", { class: "soft" }, `and ${count(group.nodes.length - 14)} more`) : null);
     const box = (group) => {
       const fill = group.buffer_bytes / part.capacity_bytes;
-      const head = button([el("b", {}, `Group ${group.id}`), el("span", { class: "soft" }, ` ${bytes(group.buffer_bytes)} (${percent(fill, 0)}), DRAM ${bytes(group.dram_bytes)}`)], () => fusewise.select(target(group.id)), { class: "link" });
+      const head = button([el("b", {}, `Group ${group.id}`), el("span", { class: "soft" }, ` ${bytes(group.buffer_bytes)} (${percent(fill, 0)}), DRAM ${bytes(group.dram_bytes)}`.replace(/(\d) ([KMG]?i?B)/g, "$1\u00a0$2"))], () => fusewise.select(target(group.id)), { class: "link" });
       return el("li", { class: "layer" }, head, fusewise.parts.gauge(group.buffer_bytes, part.capacity_bytes * 1.02, part.capacity_bytes), inside(group));
     };
     return el("ol", { class: "layers scroll", tabindex: "0", "aria-label": "Groups in the order in which they run" }, part.groups.map(box));

@@ -8,7 +8,7 @@
   let detail = null;
   let chosen = null;
 
-  const amount = (value) => (value === null || value === undefined ? "" : `${Number(value.toPrecision(5))} ${part.unit}`.trim());
+  const amount = (value) => (value === null || value === undefined ? "" : `${Number(value.toPrecision(4))}\u00a0${part.unit}`.trim());
 
   // Nodes before or after, those that stay unmarked.
   const drawnNodes = (own, beside, mark) => [...beside, ...own.map((node) => ({ ...node, mark }))];
@@ -40,7 +40,7 @@
 
   function pathTable() {
     const columns = [
-      { title: "Step", key: "step", number: true },
+      { title: "Step", key: "step" },
       { title: "Cost", value: (row) => row.cost, show: (row) => [amount(row.cost), row.step === part.best ? el("b", { class: "tag" }, "best") : null], number: true },
       { title: "Change", value: (row) => change(row), show: (row) => signed(change(row)), number: true },
       { title: "Substitution", value: (row) => row.rule || "", show: (row) => el("button", { type: "button", class: "link", on: { click: () => show(row.step) } }, row.rule || "start") },
