@@ -163,7 +163,11 @@ def small(named: Callable[[str], str] = lambda text: text) -> dict[str, Any]:
             "runs": 20,
             "disturbed": named("no"),
             "limits": {"gflops": 100.0, "copy_gbs": 12.5, "levels": [{"name": "L1", "bytes": 32768, "gbs": 200.0}]},
-            "groups": [_time(0, 0.3, 0.75), _time(1, 0.08, 0.2), _time(2, 0.02, 0.05)],
+            "groups": [
+                _time(0, named("Conv+Relu"), 0.3, 0.75),
+                _time(1, named("NonZero"), 0.08, 0.2),
+                _time(2, named("ReduceMean"), 0.02, 0.05),
+            ],
             "timeline": [{"step": 0, "worker": 0, "start_us": 0.0, "us": 300.0}],
         },
         "search": None,
@@ -241,14 +245,7 @@ def _decision(number: int, kind: str, what: str, where: list[str], reason: str, 
     return {**found, "before": None, "after": None, "unit": None, "applied": True, "option": None, **more}
 
 
-def _time(group: int, ms: float, share: float) -> dict[str, Any]:
-    found = {
-        "group": group,
-        "ms": ms,
-        "share": share,
-        "gflops": 40.0,
-        "gbs": 3.0,
-        "ceiling_gflops": 100.0,
-        "ceiling_gbs": 12.5,
-    }
-    return {**found, "peak": 0.4, "bound": "compute", "level": "L1", "kernels": [], "nodes": []}
+def _time(group: int, operators: str, ms: float, share: float) -> dict[str, Any]:
+    found = {"group": group, "operators": operators, "ms": ms, "share": share, "flops": 901120, "bytes": 77824}
+    rates = {"gflops": 40.0, "gbs": 3.0, "ceiling_gflops": 100.0, "ceiling_gbs": 12.5}
+    return {**found, **rates, "peak": 0.4, "bound": "compute", "level": "L1", "kernels": [], "nodes": []}

@@ -121,17 +121,21 @@
       await loadAll(GRAPH);
       await fusewise.graph?.mount(box);
     } else {
-      const section = fusewise.sections[id];
-      if (section) await section.mount(box);
-      const charts = (fusewise.document.charts || []).some((chart) => tabOf(chart.section) === id);
-      if (charts && fusewise.charts) {
-        await loadAll(CHARTS);
-        for (const name of new Set(fusewise.document.charts.map((chart) => chart.section).filter((name) => tabOf(name) === id))) {
-          const part = el("div", { class: "charts" });
-          box.append(part);
-          await fusewise.charts.mount(part, name);
-        }
-      }
+      await fusewise.sections[id]?.mount(box);
+      await mountCharts(id, box);
+    }
+  }
+
+  // The charts of a tab, where its section left a place for them, else at its end.
+  async function mountCharts(id, box) {
+    const sections = new Set((fusewise.document.charts || []).map((chart) => chart.section).filter((name) => tabOf(name) === id));
+    if (!sections.size || !fusewise.charts) return;
+    await loadAll(CHARTS);
+    const place = box.querySelector(".charts") || box.appendChild(el("div", { class: "charts" }));
+    for (const name of sections) {
+      const part = el("div", { class: "charts-part" });
+      place.append(part);
+      await fusewise.charts.mount(part, name);
     }
   }
 

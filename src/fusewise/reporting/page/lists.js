@@ -33,6 +33,13 @@
   }
 
   const has = (text, wanted) => wanted.split(/\s+/).every((word) => text.includes(word));
+  // Values with how many rows have each, the most frequent first.
+  function counted(rows, of) {
+    const found = new Map();
+    for (const row of rows) found.set(of(row), (found.get(of(row)) || 0) + 1);
+    return [...found].sort((a, b) => b[1] - a[1] || String(a[0]).localeCompare(String(b[0]))).map(([value, times]) => [String(value).toLowerCase(), `${value} (${count(times)})`]);
+  }
+
   const kinds = (rows, of) => [...new Set(rows.map(of).filter(Boolean))].sort().map((value) => [String(value).toLowerCase(), value]);
 
   function groupRows() {
@@ -116,11 +123,11 @@
       { title: "Outcome", key: "outcome", show: fusewise.details.outcomeMark },
       { title: "Where", value: (row) => row.where[0] || "", class: "way", show: (row) => few(row.where) },
       { title: "Reason", key: "reason", class: "way", show: (row) => name(row.reason || "") },
-      { title: "Cost", sort: false, show: (row) => fusewise.details.figures(row) },
+      ...(rows.some((row) => row.outcome !== "idle" && fusewise.details.figures(row)) ? [{ title: "Cost", sort: false, show: (row) => fusewise.details.figures(row) }] : []),
       ...(rows.some((row) => row.option) ? [{ title: "Changed by", key: "option", show: optional }] : []),
     ];
-    const fields = [["Filter decisions by anything they say", null], ["Kind", kinds(rows, (row) => row.kind)], ["Outcome", [["applied", "applied"], ["refused", "refused"], ["idle", "idle"]], "all but idle passes"]];
-    const fits = (row, [text, kind, outcome]) => has(row.text, text) && (!kind || String(row.kind).toLowerCase() === kind) && (outcome ? row.outcome === outcome : row.outcome !== "idle");
+    const fields = [["Filter decisions by anything they say", null], ["Kind", counted(rows, (row) => row.kind)], ["What", counted(rows, (row) => row.what)], ["Outcome", counted(rows, (row) => row.outcome), "all but idle passes"]];
+    const fits = (row, [text, kind, what, outcome]) => has(row.text, text) && (!kind || String(row.kind).toLowerCase() === kind) && (!what || String(row.what).toLowerCase() === what) && (outcome ? row.outcome === outcome : row.outcome !== "idle");
     return filtered(fields, rows, fits, { columns, caption: "Decisions", target: (row) => ({ kind: "decision", id: row.at }) });
   }
 
@@ -140,8 +147,8 @@
       { title: "Bytes", number: true, key: "saved_bytes", show: (row) => (row.saved_bytes ? bytes(row.saved_bytes) : "") },
       ...(rows.some((row) => row.option) ? [{ title: "Changed by", key: "option", show: optional }] : []),
     ];
-    const fields = [["Filter edges", null], ["Outcome", [["fused", "fused"], ["not fused", "not fused"]]], ["Verdict", kinds(rows, (row) => row.verdict)]];
-    const fits = (row, [text, outcome, verdict]) => has(row.text, text) && (!outcome || row.outcome === outcome) && (!verdict || String(row.verdict).toLowerCase() === verdict);
+    const fields = [["Filter edges", null], ["Outcome", counted(rows, (row) => row.outcome)], ["Why", counted(rows, (row) => row.why)]];
+    const fits = (row, [text, outcome, why]) => has(row.text, text) && (!outcome || row.outcome === outcome) && (!why || row.why.toLowerCase() === why);
     return filtered(fields, rows, fits, { columns, caption: "Edges", sorted: "Bytes", target: (row) => ({ kind: "node", id: row.from, graph }) });
   }
 
@@ -149,6 +156,9 @@
     if (fusewise.document.decisions?.length) element.append(el("p", {}, "In the order in which they were made. Where an option changes one, it stands beside it; the details of a decision copy it."), decisionsList());
     if (fusewise.document.verdicts?.length) element.append(el("h3", {}, "Edges"), el("p", {}, "What lies between two operators: whether they are fused, why, and the bytes that fusing saves or would save."), verdictsList());
   }
+
+  // Has the document charts of a section? They bring their figures as a table.
+  const drawn = (section) => Boolean(fusewise.charts) && (fusewise.document.charts || []).some((chart) => chart.section === section);
 
   function time(element) {
     const times = fusewise.document.times;
@@ -158,7 +168,8 @@
       const levels = (limits.levels || []).map((one) => el("span", { class: "line" }, `${one.name}${one.bytes ? ` ${bytes(one.bytes)}` : ""}: ${one.gbs?.toFixed?.(1) ?? one.gbs} GB/s`));
       element.append(facts([["A run", `${ms(times.ms)}${times.runs ? `, median of ${count(times.runs)}` : ""}`], ["Arithmetic", limits.gflops ? `${limits.gflops.toFixed(0)} GFLOP/s at most` : null], ["Copying", limits.copy_gbs ? `${limits.copy_gbs.toFixed(1)} GB/s from memory` : null], ["Levels", levels], ["Disturbed", times.disturbed || limits.disturbed || null]]));
     } else element.append(el("p", {}, "No times of runs were measured for this report."));
-    if (stages.length) {
+    element.append(el("div", { class: "charts" }));
+    if (stages.length && !drawn("compile")) {
       const most = Math.max(...stages.map((one) => one.ms || 0), 1e-9);
       const columns = [{ title: "Stage", key: "name", show: (row) => name(row.name) }, { title: "Time", number: true, key: "ms", show: (row) => ms(row.ms) }, { title: "Bar of the time", sort: false, hidden: true, show: (row) => bar(row.ms / most) }];
       element.append(el("h3", {}, "Compiling"), table({ columns, rows: stages, caption: "Time of each stage of compiling" }));
@@ -169,6 +180,7 @@
     const about = fusewise.document.memory;
     const peak = Math.max(0, ...(about.steps || []).map((one) => one.live_bytes || 0));
     element.append(facts([["Memory of a run", bytes(about.arena_bytes)], ["Alive at once, at most", peak ? bytes(peak) : null], ["Constants", bytes(about.constant_bytes)], ["Buffers", count((about.buffers || []).length)]]));
+    element.append(el("div", { class: "charts" }));
     if (!about.buffers?.length) return;
     const rows = about.buffers.map((one) => ({ ...one, text: `${one.value}\n${one.kind}`.toLowerCase() }));
     const columns = [
