@@ -205,6 +205,7 @@ def _compiled(
     kept = None if store is None or key is None else _kept(model, chosen, decisions, (store, key), warn, begin)
     if kept is not None:
         return kept
+    from fusewise.compiling import sized_anyway
     from fusewise.hosting import summary_of
     from fusewise.runtime import executable
     from fusewise.runtime.cache import KernelCache
@@ -224,7 +225,7 @@ def _compiled(
                 raise
             clock("loading", 0.0)
             chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
-            bound = _bound_anyway(model, chosen, error)
+            bound = sized_anyway(partial(_bound, model, chosen), chosen, error)
             found = planned(bound, chosen, decisions, warn, clock)
         if look is not None:
             look(found, decisions)
@@ -288,7 +289,12 @@ def _specialized(model: Model, bound: Callable[[], Graph], options: Options, tra
         chosen = replace(options, shapes={}, symbols={}, values={}, specialize=0, tune=0, grow=True)
         return _compiled(bound(), chosen, weights=weights)
 
-    model.grow = grown
+    def report_again(times: bool, seed: int) -> Report:
+        from fusewise.reporting.report import reported_again
+
+        return reported_again(model, bound(), options, seed if times else None)
+
+    model.grow, model.report_again = grown, report_again
     if options.specialize and model.summary["symbols"] and trace.limit is None:
         from fusewise.specializing import specialist_for
 
@@ -305,19 +311,6 @@ def _bound(model: Source, options: Options) -> Graph:
     from fusewise.passes.growing import grown_in_place
 
     return grown_in_place(graph)
-
-
-def _bound_anyway(model: Source, options: Options, error: Exception) -> Graph:
-    """The graph without free dimensions, for which it could not be compiled; `UnsupportedModel` where they have no size."""
-    from fusewise.errors import UnsupportedModel
-
-    told = " ".join(str(error).split()) or type(error).__name__
-    try:
-        bound = _bound(model, options)
-    except UsageError as missing:
-        raise UnsupportedModel(f"the model cannot be compiled for all sizes ({told}): {missing}") from error
-    options.warn(f"the model cannot be compiled for all sizes, only for those given and batches of 1: {told}")
-    return bound
 
 
 def _once_more(model: Source, bound: Callable[[], Graph], options: Options, apart: bool) -> Model | None:
@@ -483,15 +476,21 @@ def profile(
 
 @within_memory("the model is reported on")
 def report(
-    model: Source, options: Options | None = None, *, progress: Progress | None = None, **settings: Unpack[OptionsDict]
+    model: Source,
+    options: Options | None = None,
+    *,
+    times: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Unpack[OptionsDict],
 ) -> Report:
-    """What is done with a model when it is compiled, which happens here; see `reporting.report` for the result."""
+    """What is done with a model when it is compiled, which happens here, and with `times` what runs on inputs from `seed` take.
+
+    Raises what `compile` raises.
+    """
     from fusewise.reporting.report import reported
 
-    source = made_here(model)
-    written, chosen = read(source), options_from(options, settings)
-
-    def compiled(graph: Graph, trace: Trace, look: Callable[[Planned, Trace], None]) -> Model:
-        return _compiled(graph, chosen, trace, progress, look=look)
-
-    return reported(name_of(model, written), written, chosen, compiled)
+    source, chosen = made_here(model), options_from(options, settings)
+    written, compiled = read(source), partial(_compiled, chosen=chosen, progress=progress)
+    timing = seed if times else None
+    return reported(name_of(model, written), written, chosen, compiled, timing=timing, progress=progress)

@@ -88,6 +88,7 @@ class Model:
         self._bounds = bounds
         self.specialist: Specialist | None = None
         self.grow: Callable[[], Model] | None = None
+        self.report_again: Callable[[bool, int], Any] | None = None
         self._growing: Model | None = None
 
     @property
@@ -226,7 +227,7 @@ class Model:
         if self.specialist is not None:
             self.specialist.close()
         with self._lock:
-            self._executable = self._planned = self._again = self.grow = self._growing = None
+            self._executable = self._planned = self._again = self.grow = self._growing = self.report_again = None
             self.__dict__.pop("_plan", None)
 
     @property
@@ -287,6 +288,17 @@ class Model:
 
         signing = None if sign is None else signer(sign)
         artefact.write(Path(path), self.executable, self.notes, VERSION, sign=signing)
+
+    def report(self, *, times: bool = False, seed: int = 0) -> Any:
+        """What was done with the model when it was compiled, as a `reporting.report.Report`, which makes pages and files of it;
+        with `times` of runs on random inputs from `seed`. The model is planned once more for that.
+
+        `UsageError` for a model that was opened from a file, which holds only machine code.
+        """
+        self.executable  # noqa: B018 - refuses when closed
+        if self.report_again is None:
+            raise UsageError("a compiled file holds no graph; give the model it was compiled from")
+        return self.report_again(times, seed)
 
     @property
     def notes(self) -> dict[str, Any]:

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from fusewise.making import CompilationChoice, Making, Planned
     from fusewise.runtime.model_cache import Key
 
-__all__ = ["Progress", "StageClock", "frozen", "key_of", "not_for_all_sizes", "planned", "tell_of_cliff"]
+__all__ = [
+    "Progress",
+    "StageClock",
+    "frozen",
+    "key_of",
+    "not_for_all_sizes",
+    "planned",
+    "sized_anyway",
+    "tell_of_cliff",
+]
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the finished share of it, 0 to 1."""
@@ -166,3 +175,16 @@ def not_for_all_sizes() -> tuple[type[Exception], ...]:
     from fusewise.ops.spec import NotDefined
 
     return UnsupportedModel, NotDefined, TypeError
+
+
+def sized_anyway(bound: Callable[[], Graph], options: Options, error: Exception) -> Graph:
+    """The graph without free dimensions, for which it could not be compiled; `UnsupportedModel` where they have no size."""
+    from fusewise.errors import UnsupportedModel, UsageError
+
+    told = " ".join(str(error).split()) or type(error).__name__
+    try:
+        found = bound()
+    except UsageError as missing:
+        raise UnsupportedModel(f"the model cannot be compiled for all sizes ({told}): {missing}") from error
+    options.warn(f"the model cannot be compiled for all sizes, only for those given and batches of 1: {told}")
+    return found

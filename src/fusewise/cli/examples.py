@@ -60,7 +60,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fusewise plan model.onnx --hardware edge-512k --scheme brr -o plan.json",
             "fusewise plan --sweep sweep.toml -o results.jsonl --workers 4",
         ),
-        "report": ("fusewise report model.onnx -o report.json",),
+        "report": (
+            "fusewise report model.onnx -o report.html",
+            "fusewise report zoo:bert_base -o report.json --no-times",
+            "fusewise report report.json -o run.perfetto.json",
+        ),
         "explain": (
             "fusewise explain model.onnx --node conv1",
             "fusewise explain zoo:resnet18 --node relu --decisions all.jsonl",

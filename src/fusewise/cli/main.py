@@ -36,7 +36,7 @@ def run(arguments: Sequence[str], *, leave: bool = False) -> int:
                 from typer.completion import completion_init  # type: ignore[attr-defined]
 
                 completion_init()
-            app(words, prog_name="fusewise")
+            app(words, prog_name="fusewise", obj=tuple(words))
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         return _interrupted(leave) if status == INTERRUPTED else status

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fusewise.cli.completion import model_names, one_of
 from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
     Exported,
     Fusion,
-    ModelName,
     Precision,
+    Seed,
     Shapes,
     Strict,
     Symbols,
@@ -26,16 +28,48 @@ from fusewise.cli.options import (
     source_of,
 )
 from fusewise.cli.streams import note
+from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusewise.reporting.report import Report
 
 __all__ = ["report"]
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="The file to write: .json.")]
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL|REPORT",
+        help="A model, as other verbs take it, or a report that was written as .json.",
+        autocompletion=model_names,
+    ),
+]
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The file to write: .html (a page), .json (the data), .model-explorer.json, .node-data.json, .perfetto.json or .dot.",
+    ),
+]
+FormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        autocompletion=one_of("fusewise.reporting.formats.table", "FORMATS"),
+        help="What to write whatever the file is called: html, json, model-explorer, node-data, perfetto or dot.",
+    ),
+]
+Times = Annotated[bool, typer.Option("--times/--no-times", help="Time some runs on random inputs.")]
 
 
 def report(
     context: typer.Context,
-    model: ModelName,
+    subject: Subject,
     output: Output,
+    format: FormatName = None,  # noqa: A002 - as users say it
+    times: Times = True,
+    seed: Seed = 0,
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
@@ -48,13 +82,43 @@ def report(
     precision: Precision = "float32",
     cache: Cache = True,
 ) -> None:
-    """Compile MODEL and write down what was done with it: graphs, groups, decisions, kernels, memory, times."""
+    """Compile MODEL and write down what was done with it: graphs, groups, decisions, kernels, memory, times.
+
+    A report that was written as .json is written in another format.
+    """
+    from fusewise.reporting.formats.table import format_of
+
+    format_of(output, format)  # so that a name that there is not is told at once
+    check_folder(output)
+    found = _read(subject, context) if subject.endswith(".json") else _made(subject, context)
+    found.save(output, format)
+    note(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
+
+
+def _read(path: str, context: typer.Context) -> Report:
+    """A report from its file; `UsageError` for options that say how to make one."""
+    from fusewise.reporting.report import opened_report
+
+    kept = ("subject", "output", "format")
+    given = [name for name in context.params if name not in kept and _is_given(context, name)]
+    if given:
+        raise UsageError(f"{path} is a report that was made before; leave out --{given[0].replace('_', '-')}")
+    return opened_report(path)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _made(subject: str, context: typer.Context) -> Report:
     from fusewise import api
     from fusewise.cli.show import progress
 
-    model, options = model_of(model, exported), options_of(context)
-    check_folder(output)
+    words = context.params
+    model, options = model_of(subject, words["exported"]), options_of(context)
     with progress() as tell:
-        found = api.report(source_of(model), options, progress=tell)
-        found.save(output)
-    note(f"wrote {output}")
+        made = api.report(source_of(model), options, times=words["times"], seed=words["seed"], progress=tell)
+    made.document["made"]["command"] = shlex.join(("fusewise", *(context.find_root().obj or ())))
+    made.document["title"] = model
+    return made

@@ -224,6 +224,7 @@ def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeS
     pointers = step.pointers if sizes else [one for one in step.pointers if one.area != STEP_SIZES]
     work, places = step.work, tuple(Place(number.get(pointer.area, SIZES), pointer.offset) for pointer in pointers)
     values, written = work.bound.values, {store.operand for store in work.bound.task.stores}
+    names = [one.name for one, at in zip(step.arguments, step.pointers, strict=True) if sizes or at.area != STEP_SIZES]
     return NativeStep(
         kernel,
         places,
@@ -235,8 +236,7 @@ def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeS
         sites=work.bound.sites,
         extents=step.extents,
         sizes=sizes,
-        reads=tuple(dict.fromkeys(value for name, value in values.items() if name not in written)),
-        writes=tuple(dict.fromkeys(value for name, value in values.items() if name in written)),
+        touched=tuple((values.get(name, ""), name in written) for name in names),
     )
 
 

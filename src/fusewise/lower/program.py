@@ -195,7 +195,8 @@ class NativeStep:
     position where one was out of bounds. In a checked build `extents` has what it may touch of each argument.
 
     `sizes` are the numbers that its kernel reads from its last argument, an array of int64 at `Place(SIZES)`; it has that argument
-    only if there are any. `reads` and `writes` are the values of the graph that it touches, for people; a compiled file has none.
+    only if there are any. `touched` has for each argument the value of the graph that lies there, if any, and whether it is
+    written: for people, and not in compiled files.
     """
 
     kernel: int
@@ -209,8 +210,7 @@ class NativeStep:
     sites: tuple[DataPosition, ...] = ()
     extents: tuple[Extent, ...] = ()
     sizes: tuple[int, ...] = ()
-    reads: tuple[str, ...] = field(default=(), compare=False)
-    writes: tuple[str, ...] = field(default=(), compare=False)
+    touched: tuple[tuple[str, bool], ...] = field(default=(), compare=False)
 
 
 @record(frozen=True, slots=True)

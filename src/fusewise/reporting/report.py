@@ -1,48 +1,135 @@
-"""A report as its user holds it: its document, and the files it can be written as."""
+"""A report as its user holds it: its document, and the files that it can be written as."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from fusewise.cards import Card, carded
 from fusewise.compiled import Model
-from fusewise.errors import UsageError
+from fusewise.compiling import Progress, planned
+from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
 from fusewise.ir.graph import Graph
 from fusewise.making import Planned
 from fusewise.options import Options
 from fusewise.reporting.document.collect import report_document
+from fusewise.reporting.document.read import read_document
 from fusewise.reporting.document.subject import ReportSubject
+from fusewise.reporting.formats.table import format_of, written_as
+from fusewise.runtime.folder import cache_folder
 from fusewise.trace import Trace
 
-__all__ = ["Report", "reported"]
+__all__ = ["Report", "Timing", "opened_report", "report_on", "reported", "reported_again"]
+
+Compile = Callable[..., Model]
+"""Compiles a graph with a `trace`, and shows `look` what was planned, with the decisions, before machine code is made."""
+
+Timing = int | None
+"""The seed of the random inputs that runs are timed on; None where none are."""
 
 
+def _card(report: Report) -> Card:
+    document = report.document
+    graphs, times = document.get("graphs") or {}, document.get("times")
+    counts = [f"{len(graphs[name]['nodes']):,} {name}" for name in ("written", "clean", "native") if name in graphs]
+    groups, kernels = (len(document.get(part) or ()) for part in ("groups", "kernels"))
+    host = sum(step["kind"] == "host" for step in document.get("steps") or ())
+    rows = [
+        ("nodes", ", ".join(counts) or "none"),
+        ("program", f"{groups:,} groups, {kernels:,} kernels, {host:,} steps on the host"),
+        ("decisions", f"{len(document.get('decisions') or ()):,}"),
+        ("a run", f"{times['ms']:,.3f} ms, median of {times['runs']} runs" if times else "not measured"),
+    ]
+    return Card(f"Report on {document['title']} (`save` writes it as .html or .json)", tuple(rows))
+
+
+@carded(_card)
 class Report:
-    """What a compilation did with a model. `document` is plain JSON data (docs/report.md)."""
+    """What a compilation did with a model. `document` is plain JSON data (docs/report.md); `title` is what it is called."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
 
-    def save(self, path: str | Path) -> None:
-        """Write the report, whole or not at all. `UsageError` for a name that ends as no format does, and for a place where nothing
-        may be written."""
+    @property
+    def title(self) -> str:
+        return str(self.document["title"])
+
+    def html(self) -> str:
+        """The page: one file that fetches nothing. `UsageError` where what pages are made with is not installed."""
+        from fusewise.reporting.page.page import html
+
+        return html(self.document)
+
+    def save(self, path: str | Path, format: str | None = None) -> None:  # noqa: A002 - as the command line has it
+        """Write the report, whole or not at all, in the `format` of that name, or the one that the name of the file ends as.
+
+        `UsageError` for a name that ends as no format does, and for a place where nothing may be written.
+        """
         target = Path(path)
-        if target.suffix != ".json":
-            raise UsageError(f"a report is written as .json, not as {target.name!r}")
-        write_text(target, json.dumps(self.document, separators=(",", ":")) + "\n")
+        chosen = format_of(target, format)
+        write_text(target, written_as(self.document, chosen))
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, in a notebook; the card where pages cannot be made."""
+        try:
+            page = self.html()
+        except UsageError:
+            return _card(self).html
+        return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:720px;border:0" title="{escape(self.title)}"></iframe>'
 
 
-Compile = Callable[[Graph, Trace, Callable[[Planned, Trace], None]], Model]
-"""Compiles a graph, and shows what was planned, with the decisions, before machine code is made."""
+def opened_report(path: str | Path) -> Report:
+    """The report that was written as .json. Raises what `read_document` raises."""
+    return Report(read_document(Path(path)))
 
 
-def reported(name: str, written: Graph, options: Options, compiled: Compile) -> Report:
-    """The report of a model that is compiled for it."""
+def reported(
+    name: str, written: Graph, options: Options, compiled: Compile, *, timing: Timing = None, **about: Any
+) -> Report:
+    """The report of a model that is compiled for it. `about` is as in `report_on`."""
     seen: list[tuple[Planned, Trace]] = []
     trace = Trace(disabled=frozenset(options.disable))
-    model = compiled(written, trace, lambda planned, decisions: seen.append((planned, decisions)))
-    planned, decisions = seen[-1]
-    return Report(report_document(ReportSubject(name, written, planned, decisions, model, options)))
+    model = compiled(written, trace=trace, look=lambda made, decisions: seen.append((made, decisions)))
+    made, decisions = seen[-1]
+    return report_on(ReportSubject(name, written, made, decisions, model, options), timing=timing, **about)
+
+
+def reported_again(model: Model, bound: Graph, options: Options, timing: Timing) -> Report:
+    """The report of a model that was compiled before, of the graph that was `bound`: it is planned once more."""
+    chosen, trace = replace(options, tune=0.0), Trace(disabled=frozenset(options.disable))
+    made = planned(bound, chosen, trace, lambda sentence: None)
+    return report_on(ReportSubject(bound.name, bound, made, trace, model, chosen), timing=timing)
+
+
+def report_on(
+    subject: ReportSubject,
+    *,
+    timing: Timing = None,
+    progress: Progress | None = None,
+    verb: str = "report",
+    command: str | None = None,
+) -> Report:
+    """The report of a compilation that was run, asked for by a `verb` as `command`, with times where they are wanted.
+
+    Where the model cannot be run on random inputs the report has none, and `warn` of the options is told why.
+    """
+    tell = progress or (lambda what, share: None)
+    times = None if timing is None else _timed(subject, timing, tell)
+    tell("describing", 0.0)
+    return Report(report_document(subject, verb=verb, command=command, times=times))
+
+
+def _timed(subject: ReportSubject, seed: int, tell: Progress) -> dict[str, Any] | None:
+    from fusewise.reporting.document.times import times_of
+
+    tell("timing runs", 0.0)
+    try:
+        found = times_of(subject.model, seed=seed, folder=cache_folder(subject.options.cache))
+    except FusewiseError as error:
+        subject.options.warn(f"the report has no times: {error}")
+        return None
+    return found

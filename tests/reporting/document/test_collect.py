@@ -12,6 +12,7 @@ import pytest
 import fusewise
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
+from fusewise.reporting.report import Report
 
 
 def small() -> Graph:
@@ -24,7 +25,7 @@ def small() -> Graph:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return fusewise.report(small()).document
+    return dict(fusewise.report(small(), times=False, cache=False).document)
 
 
 def test_groups_hold_every_node_once(document: dict[str, Any]) -> None:
@@ -51,8 +52,37 @@ def test_verdicts_say_what_fusing_saves(document: dict[str, Any]) -> None:
 
 
 def test_a_report_is_written_as_json(document: dict[str, Any], tmp_path: Path) -> None:
-    report = fusewise.report(small())
+    report = fusewise.report(small(), times=False, cache=False)
     report.save(tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["graphs"] == document["graphs"]
     with pytest.raises(fusewise.FusewiseError, match="not as 'r.txt'"):
         report.save(tmp_path / "r.txt")
+
+
+def test_a_compiled_model_reports_on_itself(document: dict[str, Any], tmp_path: Path) -> None:
+    model = fusewise.compile(small(), cache=False)
+    found = model.report()
+    for part in ("graphs", "groups", "verdicts", "steps", "memory", "options"):
+        assert found.document[part] == document[part], part
+    assert all(kernel["code_bytes"] > 0 for kernel in found.document["kernels"])
+    assert found.document["times"] is None
+    assert "3 native" in repr(found) and found.title == "graph"
+    model.save(tmp_path / "m.fw")
+    with pytest.raises(fusewise.FusewiseError, match="give the model it was compiled from"):
+        fusewise.open_compiled(tmp_path / "m.fw").report()
+
+
+def test_a_notebook_gets_the_page_in_a_frame(document: dict[str, Any]) -> None:
+    pytest.importorskip("jinja2")
+    shown = Report({**document, "title": '"><script>'})._repr_html_()
+    assert (
+        shown.startswith('<iframe srcdoc="&lt;!doctype html&gt;') and "<script" not in shown and shown.count('"') == 6
+    )
+
+
+def test_memory_is_never_more_than_the_arena(document: dict[str, Any]) -> None:
+    memory = document["memory"]
+    live = [step["live_bytes"] for step in memory["steps"]]
+    assert len(live) == len(document["steps"]) and 0 < max(live) <= memory["arena_bytes"]
+    written = {value for step in document["steps"] for value in step["writes"]}
+    assert written <= {value for buffer in memory["buffers"] for value in buffer["values"]}

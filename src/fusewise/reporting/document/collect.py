@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from fusewise.benchmarking.describe import description
-from fusewise.frontend.given import sized_at
-from fusewise.ir.deciding import hint
-from fusewise.ir.graph import Graph
-from fusewise.ir.size import size_of
+from fusewise.reporting.document.about import machine_part, model_part, options_part
 from fusewise.reporting.document.decisions import decision_parts
 from fusewise.reporting.document.graphs import graph_part, names_of, with_types
 from fusewise.reporting.document.groups import group_parts, owners, runs_of, verdict_parts
 from fusewise.reporting.document.kernels import kernel_parts, step_parts
+from fusewise.reporting.document.memory import memory_part
+from fusewise.reporting.document.schema import SCHEMA, SCHEMA_VERSION
 from fusewise.reporting.document.subject import ReportSubject
+from fusewise.reporting.document.times import compile_stages_of
 from fusewise.version import VERSION
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "report_document"]
-
-SCHEMA, SCHEMA_VERSION = "fusewise-report", 1
+__all__ = ["report_document"]
 
 
 def report_document(
@@ -30,6 +28,8 @@ def report_document(
     program, graph = planned.program, planned.graph
     names, written = names_of(subject.written), with_types(subject.written, planned.bound)
     verdicts = verdict_parts(planned.plan, owners(program))
+    executable, summary = subject.model.executable, subject.model.summary
+    compiling = compile_stages_of(summary)
     groups = group_parts(planned.plan, program, verdicts)
     return {
         "schema": SCHEMA,
@@ -41,8 +41,10 @@ def report_document(
             "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "command": command,
         },
-        "model": _model(subject.name, planned.bound),
-        "stages": _stages(),
+        "model": model_part(subject.name, planned.bound),
+        "machine": machine_part(executable.workers),
+        "options": options_part(subject.options),
+        "stages": _stages(compiling["stages"]),
         "graphs": {
             "written": graph_part(written, names),
             "clean": graph_part(planned.clean, names),
@@ -50,30 +52,52 @@ def report_document(
         },
         "groups": groups,
         "verdicts": verdicts,
-        "kernels": kernel_parts(program, subject.model.executable.contents),
+        "kernels": kernel_parts(program, executable.contents),
         "steps": step_parts(program),
         "decisions": decision_parts(subject.trace),
+        "compile": compiling,
+        "memory": memory_part(program, summary),
         "times": times,
     }
 
 
-def _model(name: str, bound: Graph) -> dict[str, Any]:
-    """What the model is; of free dimensions the sizes to plan for are its `symbols`."""
-    return {
-        "name": name,
-        **description(sized_at(bound, {})),
-        "inputs": {value: str(bound.types[value]) for value in bound.inputs},
-        "outputs": {value: str(bound.types[value]) for value in bound.outputs},
-        "symbols": {symbol.name: hint(size_of(symbol)) for symbol in bound.symbols},
-    }
+_STAGES = (
+    ("written", "As written", "written", ("loading",), "The model as its file has it."),
+    (
+        "clean",
+        "After clean-up",
+        "clean",
+        ("rewriting",),
+        "What passes leave: the same answers from fewer and cheaper nodes.",
+    ),
+    (
+        "native",
+        "For this machine",
+        "native",
+        ("legalizing",),
+        "Operators written with those that have fast kernels here.",
+    ),
+    ("groups", "Groups", "native", ("fusing",), "Nodes that are computed in one go."),
+    (
+        "program",
+        "Program",
+        "native",
+        ("generating code", "compiling", "linking", "packing"),
+        "Steps in the order in which they run, as machine code, over planned memory.",
+    ),
+)
+"""Of each stage its id, title and graph, the stages of a compilation that make it, and what it is."""
 
 
-def _stages() -> list[dict[str, Any]]:
-    rows = (
-        ("written", "As written", "written", "The model as its file has it."),
-        ("clean", "After clean-up", "clean", "What the passes leave: the same answers from fewer and cheaper nodes."),
-        ("native", "For this machine", "native", "Operators written with those that have fast kernels here."),
-        ("groups", "Groups", "native", "Nodes that are computed in one go."),
-        ("program", "Program", "native", "Steps in the order in which they run, over planned memory."),
-    )
-    return [{"id": name, "title": title, "graph": graph, "ms": None, "what": what} for name, title, graph, what in rows]
+def _stages(taken: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    ms = {stage["name"]: stage["ms"] for stage in taken}
+    return [
+        {
+            "id": name,
+            "title": title,
+            "graph": graph,
+            "ms": sum(ms[part] for part in parts if part in ms) if not ms.keys().isdisjoint(parts) else None,
+            "what": what,
+        }
+        for name, title, graph, parts, what in _STAGES
+    ]

@@ -104,8 +104,8 @@ def _saved(ecg: ExtendedGraph, members: frozenset[int]) -> int:
 def verdict_parts(plan: Plan, group_of: Mapping[int, int]) -> list[dict[str, Any]]:
     """The verdict on every edge: whether it lies within a group, why, and what it saves, or would if the two were one.
 
-    `saved_bytes` of the value need not be written where nobody else reads it; `saved_ms` is what the planner's costs came to, where
-    they were asked.
+    `saved_bytes` of the value need not be written where nobody else reads it; `saved_ms` is what the planner's costs came to,
+    where they were asked.
     """
     ecg = ExtendedGraph(plan.partition.graph)
     return [_verdict(ecg, edge, group_of) for edge in plan.edges]

@@ -77,8 +77,8 @@ def _step(step: NativeStep | StepVersions | HostStep) -> Mapping[str, Any]:
         "kernel": first.kernel,
         "barrier": first.barrier,
         "strips": first.strips,
-        "reads": list(first.reads),
-        "writes": list(first.writes),
+        "reads": list(dict.fromkeys(value for value, written in first.touched if value and not written)),
+        "writes": list(dict.fromkeys(value for value, written in first.touched if value and written)),
         "reason": "" if versions == 1 else f"the first of {versions} versions whose conditions hold is run",
     }
 

@@ -1,0 +1,1 @@
+"""Files for other programs, each a function of the report document."""

@@ -1,0 +1,63 @@
+"""`fusewise report`: files in every format, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reporting.document.test_collect import small
+
+import fusewise as package
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "m.onnx"
+    package.save(small(), path)
+    return path
+
+
+def test_a_report_is_written_and_read_back(fusewise: Any, model: Path, tmp_path: Path) -> None:
+    written = fusewise("report", model, "-o", tmp_path / "r.json", "--seed", "1")
+    assert written.status == 0 and "wrote" in written.err and written.out == ""
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["made"]["command"].startswith(f"fusewise report {model} -o")
+    assert document["title"] == str(model) and document["times"]["ms"] > 0
+    for name in ("r.html", "r.dot", "r.perfetto.json", "r.model-explorer.json", "r.node-data.json"):
+        assert fusewise("report", tmp_path / "r.json", "-o", tmp_path / name).status == 0
+        assert (tmp_path / name).stat().st_size > 100
+    assert fusewise("report", tmp_path / "r.json", "-o", tmp_path / "page.txt", "--format", "html").status == 0
+    assert (tmp_path / "page.txt").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    "words, status, told",
+    [
+        (("m.onnx", "-o", "r.txt"), 2, "a report is written as .html, .model-explorer.json"),
+        (("m.onnx", "-o", "r.json", "--format", "xml"), 2, "there is no format of reports 'xml'"),
+        (("m.onnx", "-o", "none/r.json"), 2, "there is no folder none"),
+        (("m.fw", "-o", "r.json"), 2, "give the model it comes from"),
+        (("none.json", "-o", "r.html"), 2, "cannot read none.json"),
+        (("broken.json", "-o", "r.html"), 3, "broken.json is not a report: "),
+        (("plan.json", "-o", "r.html"), 3, "its schema is 'fusewise-plan', not 'fusewise-report'"),
+        (
+            ("later.json", "-o", "r.html"),
+            3,
+            "is a report of version 2, and this program reads version 1: make it again",
+        ),
+        (("later.json", "-o", "r.html", "--exact"), 2, "leave out --exact"),
+    ],
+)
+def test_what_is_refused_is_said_in_a_sentence_and_nothing_is_written(
+    fusewise: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], status: int, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken.json").write_text('{"schema": "fusewise-report", ')
+    Path("plan.json").write_text('{"schema": "fusewise-plan"}')
+    Path("later.json").write_text('{"schema": "fusewise-report", "version": 2}')
+    there = sorted(Path().iterdir())
+    ended = fusewise("report", *words)
+    assert ended.status == status and told in ended.err and ended.err.count("\n") == 1
+    assert sorted(Path().iterdir()) == there
