@@ -40,7 +40,15 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """
     contexts, pages = [], []
 
-    def opened(text: str, fragment: str = "", *, width: int = 1366, height: int = 768, **context: Any) -> Any:
+    def opened(
+        text: str,
+        fragment: str = "",
+        *,
+        width: int = 1366,
+        height: int = 768,
+        ready: str = "html[data-ready]",
+        **context: Any,
+    ) -> Any:
         path = tmp_path / f"page-{len(pages)}.html"
         path.write_text(text, encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": height}, **context))
@@ -51,7 +59,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         page.on("request", lambda asked: asked.url.startswith(OURS) or page.complaints.append(f"asked for {asked.url}"))
         page.goto(path.as_uri() + fragment)
         if context.get("java_script_enabled", True):
-            page.wait_for_selector("html[data-ready]", timeout=60_000)
+            page.wait_for_selector(ready, timeout=60_000)
         pages.append(page)
         return page
 

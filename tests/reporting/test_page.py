@@ -90,6 +90,12 @@ def test_tables_without_scripts(browser: Any, open_page: Open, text: str) -> Non
         assert words in said or (words == "420" and "0.42 ms" in said)
 
 
+def test_what_is_broken_shows_its_tables(open_page: Open, text: str) -> None:
+    page = open_page(text.replace('data-name="document">H4sI', 'data-name="document">A4sI'), ready="#trouble:visible")
+    assert "could not be unpacked" in page.inner_text("#trouble")
+    assert page.locator("#panel-kernels").is_visible() and "Conv+Relu" in page.inner_text("#panel-kernels")
+
+
 def test_tabs_and_addresses(open_page: Open, text: str) -> None:
     page = open_page(text, "#kernels/group/native/0")
     assert page.locator('[role="tab"]').count() == len(TABS)

@@ -36,12 +36,6 @@
     for (const name of names) await load(name);
   };
 
-  function trouble(message) {
-    const box = document.getElementById("trouble");
-    box.textContent = shown(message);
-    box.hidden = false;
-  }
-
   // #tab or #tab/kind/graph/id, each part escaped.
   function address(tab, target) {
     if (!target) return `#${tab}`;
@@ -154,18 +148,22 @@
     return state.mounted.get(id);
   }
 
-  // Show one tab, and give a promise that ends when its contents are there.
-  function show(id, { focus = false } = {}) {
-    const changed = state.tab !== id;
-    state.tab = id;
+  // One panel is there, and its tab is the chosen one.
+  function uncover(id) {
     for (const panel of document.querySelectorAll("[data-tab]")) panel.hidden = panel.dataset.tab !== id;
     for (const tab of document.querySelectorAll('[role="tab"]')) {
       const chosen = tab.id === `tab-${id}`;
       tab.setAttribute("aria-selected", String(chosen));
       tab.tabIndex = chosen ? 0 : -1;
-      if (chosen && focus) tab.focus();
-      if (chosen && changed) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.clientWidth / 2 + tab.clientWidth / 2;
+      if (chosen) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.clientWidth / 2 + tab.clientWidth / 2;
     }
+  }
+
+  // Show one tab, and give a promise that ends when its contents are there.
+  function show(id) {
+    const changed = state.tab !== id;
+    state.tab = id;
+    if (changed) uncover(id);
     write(id, fusewise.selected);
     if (changed) {
       document.dispatchEvent(new CustomEvent("fusewise-tab", { detail: id }));
@@ -271,38 +269,51 @@
     await fusewise.graph?.reveal(target);
   }
 
+  // What is packed cannot be had: the page stays what it is without scripts.
+  function plain(why) {
+    const box = document.getElementById("trouble");
+    box.textContent = shown(`${why} The tables below are all that can be shown.`);
+    box.hidden = false;
+    for (const panel of document.querySelectorAll("[data-tab]")) panel.hidden = false;
+  }
+
+  // Before anything is unpacked: tabs, the theme, and nothing but the panel that is asked for.
+  function prepare() {
+    document.documentElement.classList.add("scripted");
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault();
+      document.getElementById("main").focus();
+    });
+    makeTabs();
+    makeThemes();
+    uncover(addressed().tab || "overview");
+  }
+
   async function start() {
     if (!("DecompressionStream" in window)) {
-      trouble("This browser is too old to unpack the report; the tables below are all that it can show.");
+      plain("This browser is too old to unpack the report.");
       return;
     }
     try {
       fusewise.document = JSON.parse(await text("document"));
       fusewise.index = fusewise.makeIndex(fusewise.document);
     } catch (error) {
-      trouble(`The report could not be unpacked (${error.message}); the tables below are all there is.`);
+      plain(`The report could not be unpacked (${error.message}).`);
       return;
     }
-    document.documentElement.classList.add("scripted");
     state.mounted.set("overview", Promise.resolve());
-    document.querySelector(".skip").addEventListener("click", (event) => {
-      event.preventDefault();
-      document.getElementById("main").focus();
-    });
-    makeTabs();
     fusewise.finder?.mount(document.getElementById("tools"));
-    makeThemes();
     enliven();
     fusewise.details?.mount(document.getElementById("details"));
-    const { tab, target } = addressed();
     window.addEventListener("hashchange", follow);
+    const { tab, target } = addressed();
     choose(target, { silent: true });
-    const ready = show(tab || "overview");
-    await ready;
+    await show(tab || "overview");
     document.documentElement.dataset.ready = "true";
     document.dispatchEvent(new CustomEvent("fusewise-ready"));
   }
 
-  Object.assign(fusewise, { text, load, select, show, mounted, mark, locate, theme, start });
+  Object.assign(fusewise, { text, load, select, show, mounted, mark, locate, theme });
+  prepare();
   document.addEventListener("DOMContentLoaded", start);
 })();

@@ -140,7 +140,7 @@
     input.addEventListener("blur", shut);
     input.addEventListener("focus", () => input.value.trim() && find());
     document.addEventListener("keydown", called);
-    element.append(el("div", { class: "finder" }, input, el("kbd", { class: "key", "aria-hidden": "true" }, "/"), box));
+    element.prepend(el("div", { class: "finder" }, input, el("kbd", { class: "key", "aria-hidden": "true" }, "/"), box));
   }
 
   fusewise.finder = { mount, search };

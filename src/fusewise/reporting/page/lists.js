@@ -13,7 +13,7 @@
     });
     const said = el("span", { class: "soft", role: "status" });
     const tell = () => {
-      const found = act(inputs.map((one) => one.value.trim().toLowerCase()));
+      const found = act(inputs.map((one) => (one.type === "search" ? one.value.trim().toLowerCase() : one.value)));
       said.textContent = found;
     };
     for (const one of inputs) one.addEventListener("input", tell);
