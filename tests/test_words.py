@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusewise.errors import UsageError
-from fusewise.words import bytes_of, no_such, size_text
+from fusewise.words import alike, bytes_of, nearest, no_such, size_text
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,11 @@ def test_few_names_are_all_told() -> None:
     )
     many = [f"name{k}" for k in range(20)]
     assert str(no_such("thing", "xyz", many, "'list' has them")) == "there is no thing 'xyz'; 'list' has them"
+
+
+def test_names_that_are_alike() -> None:
+    known = ("FuseOps", "FoldConstants", "fuseConv", "DropDead")
+    assert alike("fuseops", known) == ["FuseOps"] and alike("xyz", known) == []
+    assert nearest("FusOp", known, most=2) == "did you mean 'FuseOps' or 'fuseConv'?"
+    assert nearest("xyz", known, "a list has them") == "a list has them"
+    assert nearest("xyz", ("b", "a")) == "known are a, b."

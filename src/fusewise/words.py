@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fusewise.errors import UsageError
 
-__all__ = ["bytes_of", "nearest", "no_such", "size_text"]
+__all__ = ["alike", "bytes_of", "nearest", "no_such", "size_text"]
 
 _UNITS = {
     "B": 1,
@@ -28,23 +28,28 @@ _STEPS = (("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
 _FEW = 12  # names that fit a sentence
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest known one, or all of them."""
+def alike(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """At most so many of the known names, those most like a word in any case, the most alike first; none where none is like it."""
     import difflib
 
     names = {name.lower(): name for name in sorted(known)}
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    return f"did you mean {names[near[0]]!r}?" if near else f"known are {', '.join(sorted(names.values()))}."
+    return [names[found] for found in difflib.get_close_matches(word.lower(), names, n=most, cutoff=0.5)]
 
 
-def no_such(what: str, word: str, known: Iterable[str], listed: str = "") -> UsageError:
-    """The error about a name that nothing of a kind has: it tells the nearest, and all where they are few.
+def nearest(word: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
+    """The end of a sentence about an unknown name: the `most` nearest known ones, or else what is said `otherwise`: all of them."""
+    names = list(known)
+    near = " or ".join(map(repr, alike(word, names, most)))
+    return f"did you mean {near}?" if near else otherwise or f"known are {', '.join(sorted(names))}."
+
+
+def no_such(what: str, word: str, known: Iterable[str], listed: str = "", most: int = 1) -> UsageError:
+    """The error about a name that nothing of a kind has: it tells the `most` nearest, and all where they are few.
 
     `listed` says where all are found, for those that are many.
     """
     names = list(known)
-    near = nearest(word, names)
-    hints = [near] if near.startswith("did") else []
+    hints = [nearest(word, names, most=most)] if alike(word, names) else []
     if len(names) <= _FEW:
         hints.append(f"there are {', '.join(names)}")
     elif listed:

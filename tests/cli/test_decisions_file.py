@@ -112,7 +112,7 @@ def test_a_node_is_explained(fusewise, write, tmp_path):
     for words, told in (
         ((path,), "say which node to explain with --node"),
         (("decisions.jsonl", "--node", "bias"), "holds decisions or results"),
-        ((path, "--node", "bais"), "no node is called 'bais'; did you mean bias"),
+        ((path, "--node", "bais"), "no node is called 'bais'; did you mean 'bias'"),
         ((path, "--group", "1"), "say which node to explain with --node"),
         ((tmp_path / "plan.json", "--node", "bias"), "say which group to explain with --group"),
     ):

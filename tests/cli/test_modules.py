@@ -6,29 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.torch_net import written
 
 pytest.importorskip("torch")
-
-NET = """import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(6, 4)
-    def forward(self, x):
-        return torch.relu(self.inner(x))
-
-def make():
-    return Net(), (torch.ones(2, 6),)
-
-"""
 
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    path = tmp_path / "net.py"
-    path.write_text(NET)
-    return path
+    return written(tmp_path)
 
 
 def test_peers_that_run_modules_want_one(fusewise, tiny_path) -> None:

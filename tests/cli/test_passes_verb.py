@@ -112,7 +112,7 @@ def test_lists(fusewise):
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        (("--family", "ResNett"), "no family called 'ResNett'; the nearest are ResNet"),
+        (("--family", "ResNett"), "no family called 'ResNett'; did you mean 'ResNet'"),
         (("--objective", "latancy"), "no objective 'latancy'; did you mean 'latency'"),
         (("--experiment", "mine"), "no experiment 'mine'; there are paper, levels"),
         (("-o", "pipeline.txt"), "must end in .toml"),
@@ -132,5 +132,5 @@ def test_wrong_pipelines(fusewise, model, tmp_path):
     path.write_text('format = 1\npasses = [\n    "FuseOps@1",\n    "FusOps@1",\n]\n')
     ended = fusewise("compile", model, "--passes", path)
     assert ended.status == 2
-    assert "line 4: there is no pass called 'FusOps'; did you mean FuseOps" in ended.sentence
-    assert "did you mean BL" in fusewise("compile", model, "--passes", "BLL").sentence
+    assert "line 4: there is no pass called 'FusOps'; did you mean 'FuseOps'" in ended.sentence
+    assert "did you mean 'BL" in fusewise("compile", model, "--passes", "BLL").sentence

@@ -22,10 +22,10 @@ def test_words_are_cut_where_a_line_has_no_room_and_numbers_are_not(
     table(("name", "ms", "nodes", "count"), rows, words=(0, 2))
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 160 for line in lines)
-    (long,) = (line for line in lines if "aaa" in line)
-    assert "12345.678" in long and "[x]" in long and long.count("…") == 2
+    long, *more = (line for line in lines if "aaa" in line)
+    assert "12345.678" in long and "[x]" in long and long.count("…") == 1
+    assert sum(line.count("a") for line in (long, *more)) == 150, "the key is whole"
     assert any("9" * 20 in line for line in lines)
-    assert len([line for line in lines if line.strip(" ─")]) == 3, "a heading and a line for each row"
 
 
 @pytest.mark.parametrize(

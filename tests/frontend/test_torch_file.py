@@ -5,36 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.torch_net import written
 
 from fusewise.errors import UsageError
 from fusewise.frontend.torch_file import graph_in, is_module_name, module_in
 
 torch = pytest.importorskip("torch")
 
-NET = """import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(6, 4)
-    def forward(self, x):
-        return torch.relu(self.inner(x))
-
-def make():
-    return Net(), (torch.ones(2, 6),)
-
-def broken():
-    raise ValueError("no weights here")
-
-net, number, example_inputs = Net(), 3, torch.ones(5, 6)
-"""
-
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    path = tmp_path / "net.py"
-    path.write_text(NET)
-    return path
+    return written(tmp_path)
 
 
 def test_functions_classes_and_modules(net: Path) -> None:

@@ -70,5 +70,5 @@ def test_why_names_every_neighbour(planned: Plan) -> None:
 
 
 def test_an_unknown_node_is_answered_with_like_names(planned: Plan) -> None:
-    with pytest.raises(UsageError, match="no node is called 'activ'; did you mean active"):
+    with pytest.raises(UsageError, match="no node is called 'activ'; did you mean 'active'"):
         why(planned, "activ")

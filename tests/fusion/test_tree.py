@@ -64,7 +64,7 @@ def test_a_group_is_called_by_its_number_or_by_a_node_in_it(planned: Plan) -> No
         (2, "there is no group 2; groups are 0 to 1"),
         ("-1", "there is no group -1; groups are 0 to 1"),
         ("9" * 5000, "there is no group 9+; groups are 0 to 1"),
-        ("gat", "no group or node is called 'gat'; did you mean gate"),
+        ("gat", "no group or node is called 'gat'; did you mean 'gate'"),
         ("§", "no group or node is called '§'; `inspect --groups` lists them"),
         ("", "no group or node is called ''; `inspect --groups` lists them"),
     ],

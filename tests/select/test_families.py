@@ -135,5 +135,5 @@ def test_more_confident_with_nothing_in_between() -> None:
 
 def test_names_are_found_in_any_case_and_nearest_ones_offered() -> None:
     assert family_named("resnet") == "ResNet"
-    with pytest.raises(UsageError, match="no family called 'resnett'; the nearest are ResNet"):
+    with pytest.raises(UsageError, match="no family called 'resnett'; did you mean 'ResNet'"):
         family_named("resnett")

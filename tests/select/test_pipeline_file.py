@@ -52,7 +52,7 @@ def test_gradients_are_asked_for_in_a_file(tmp_path: Path) -> None:
         ('"FuseOps@1"', '"FuseOps@2"', r"line 9: FuseOps is of version 2 there and of version 1 here"),
         ('"FuseOps@1"', '"FuseOps"', r"line 9: .* is not of the form"),
         ('"FuseOps@1"', "7", r"7 is not of the form"),
-        ('"FuseOps@1"', '"FusOps@1"', r"line 9: there is no pass called 'FusOps'; did you mean FuseOps"),
+        ('"FuseOps@1"', '"FusOps@1"', r"line 9: there is no pass called 'FusOps'; did you mean 'FuseOps'"),
         ('fusion = "as asked"', 'fusion = "well"', r"line 4: fusion is 'well'; it is one of as asked"),
         ("passes = [", "passes = ", r"is not TOML: .*line"),
         ("[found]", "[foud]", r"line 12: there is no key 'foud'"),

@@ -35,5 +35,5 @@ def test_a_seed_is_a_model() -> None:
 
 
 def test_nearest_names() -> None:
-    with pytest.raises(UsageError, match="no scaled architecture 'resnt'; the nearest are resnet"):
+    with pytest.raises(UsageError, match="no scaled architecture 'resnt'; did you mean 'resnet'"):
         scaled("resnt")

@@ -19,6 +19,7 @@ Progress = Callable[[str, float], None]
 
 _WIDE, _ENDLESS = 160, 1 << 30  # columns of tables and of sentences, where nobody says how many there are
 _LEAST = 20  # letters of a text that are worth a column
+_LONGEST_WORD = 32  # letters of a key that are not taken apart
 _GAP = 3  # between two columns
 _PHASES = 6  # shown at a time
 
@@ -80,7 +81,8 @@ def table(
     """A table on stdout: the columns numbered `words` are text, which is cut where a line has no room, the others are numbers.
 
     `ranks` has a number for each column: where there is no room, those with the highest go, and are named below. The key has
-    rank 0 and stays. Without ranks the columns at the right go first. Those without anything in them go before all others.
+    rank 0 and stays, whole: a long one goes on in the next line.
+    Without ranks the columns at the right go first. Those without anything in them go before all others.
     """
     from rich.box import SIMPLE
     from rich.console import Console
@@ -89,16 +91,17 @@ def table(
     from rich.text import Text
 
     room = _room(_WIDE)
-    kept = _kept(headings, rows, words, ranks or range(len(headings)), room)
+    ranks = ranks or range(len(headings))
+    least, whole = _widths(headings, rows, words, ranks)
+    kept = _kept(least, [not any(row[k] for row in rows) for k in range(len(headings))], ranks, room)
+    widths = _shared([least[k] for k in kept], [whole[k] for k in kept], room)
     drawn = Table(box=SIMPLE, show_edge=False, pad_edge=False)
-    for k in kept:
-        # rich takes room from columns that may wrap first; their cells do not
-        least = _least(headings[k], [row[k] for row in rows]) if k in words else None
-        drawn.add_column(
-            escape(headings[k]), justify="left" if k in words else "right", no_wrap=k not in words, min_width=least
-        )
+    for k, width in zip(kept, widths, strict=True):
+        drawn.add_column(escape(headings[k]), justify="left" if k in words else "right", width=width)
     for row in rows:
-        drawn.add_row(*(Text(row[k], no_wrap=True, overflow="ellipsis") for k in kept))
+        drawn.add_row(
+            *(Text(row[k], no_wrap=bool(ranks[k]), overflow="ellipsis" if ranks[k] else "fold") for k in kept)
+        )
     console = Console(file=sys.stdout, width=room, highlight=False, soft_wrap=False)
     with console.capture() as captured:
         console.print(drawn)
@@ -117,20 +120,36 @@ def _wide(text: str) -> int:
     return max(map(len, text.split("\n")))
 
 
-def _least(heading: str, cells: Sequence[str]) -> int:
-    """What a column of text needs at least."""
-    return max(_wide(heading), min(_LEAST, max(map(len, cells), default=0)))
+def _least(heading: str, cells: Sequence[str], is_key: bool) -> int:
+    """What a column of text needs at least; a key goes on in the next line between words."""
+    least = max(_wide(heading), min(_LEAST, max(map(len, cells), default=0)))
+    words = (len(word) for cell in cells for word in cell.split()) if is_key else ()
+    return max(least, min(_LONGEST_WORD, max(words, default=0)))
 
 
-def _kept(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int], ranks: Sequence[int], room: int
-) -> list[int]:
-    """The numbers of the columns that there is room for."""
-    needs, empty = [], [not any(row[k] for row in rows) for k in range(len(headings))]
-    for k, heading in enumerate(headings):
-        cells = [row[k] for row in rows]
-        needs.append(_least(heading, cells) if k in words else max(map(_wide, (heading, *cells))))
-    kept = list(range(len(headings)))
+def _widths(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int], ranks: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """What each column needs at least, and to be whole."""
+    cells = [[row[k] for row in rows] for k in range(len(headings))]
+    whole = [max(map(_wide, (heading, *cells[k]))) for k, heading in enumerate(headings)]
+    return [_least(headings[k], cells[k], not ranks[k]) if k in words else wide for k, wide in enumerate(whole)], whole
+
+
+def _shared(least: Sequence[int], whole: Sequence[int], room: int) -> list[int]:
+    """The widths of columns in a room that holds the least of each: the narrowest that is not whole gets what is left over."""
+    widths = list(least)
+    for _ in range(room - sum(widths) - _GAP * (len(widths) - 1)):
+        narrow = min((k for k in range(len(widths)) if widths[k] < whole[k]), key=widths.__getitem__, default=None)
+        if narrow is None:
+            break
+        widths[narrow] += 1
+    return widths
+
+
+def _kept(needs: Sequence[int], empty: Sequence[bool], ranks: Sequence[int], room: int) -> list[int]:
+    """The numbers of the columns that there is room for, by what each needs and whether it is empty."""
+    kept = list(range(len(needs)))
     while len(kept) > 1 and sum(needs[k] for k in kept) + _GAP * (len(kept) - 1) > room:
         worst = max((k for k in kept if ranks[k]), key=lambda k: (empty[k], ranks[k], k), default=None)
         if worst is None:

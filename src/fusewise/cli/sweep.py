@@ -8,13 +8,18 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from fusewise.errors import UsageError
+import typer
+
+from fusewise.errors import NoFeasiblePlan, UsageError
 
 __all__ = ["run_file"]
 
 
 def run_file(file: Path, model: str | None, outputs: Sequence[Path], workers: int, executor: str, json: bool) -> None:
-    """Run a sweep file; its results are appended to the one output, and nothing already there is done again."""
+    """Run a sweep file; its results are appended to the one output, and nothing already there is done again.
+
+    Where no task has a plan the program ends with the status that all failed with, or, where they differ, that of no plan.
+    """
     from fusewise.cli.show import print_json, progress
     from fusewise.sweep import executors_named, run_sweep, tasks_from
 
@@ -30,6 +35,9 @@ def run_file(file: Path, model: str | None, outputs: Sequence[Path], workers: in
         print_json(rows)
     else:
         _show(rows)
+    if not any("summary" in row for row in rows):
+        statuses = {row["status"] for row in rows}
+        raise typer.Exit(statuses.pop() if len(statuses) == 1 else NoFeasiblePlan.exit_status)
 
 
 def _show(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
 from fusewise.frontend.upgrade_six import SIX
 from fusewise.ops.registered import REGISTERED
+from fusewise.words import alike
 
 if TYPE_CHECKING:
     from fusewise.frontend.domains.row import DomainRow
@@ -155,7 +155,7 @@ def _nearest(domain: str, op: str) -> str:
     if domain:
         return nearest(domain, op)
     names = sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain} - {op})
-    return next(iter(get_close_matches(op, names, 1)), "")
+    return next(iter(alike(op, names)), "")
 
 
 def _printable(name: str) -> str:

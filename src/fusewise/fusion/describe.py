@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -11,6 +10,7 @@ from fusewise.errors import UsageError
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import Edge, Plan
 from fusewise.ir.graph import Graph
+from fusewise.words import nearest
 
 __all__ = [
     "described_edges",
@@ -102,9 +102,9 @@ def node_named(graph: Graph, name: str, wanted: str = "node") -> int:
 
 def no_node(name: str, known: Iterable[str], wanted: str = "node") -> UsageError:
     """The error about a name that no node has: it tells the nearest ones."""
-    close = difflib.get_close_matches(name, dict.fromkeys(known), n=3)
-    hint = f"did you mean {', '.join(close)}?" if close else "`inspect --groups` lists them"
-    return UsageError(f"no {wanted} is called {name!r}; {hint}")
+    return UsageError(
+        f"no {wanted} is called {name!r}; {nearest(name, known, '`inspect --groups` lists them', most=3)}"
+    )
 
 
 def why(plan: Plan, name: str) -> dict[str, Any]:

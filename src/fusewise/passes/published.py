@@ -7,7 +7,6 @@ published lists run as they are.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -45,6 +44,7 @@ from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.passes.transposed_weights import simplify_fc_transpose
 from fusewise.passes.unused_functions import remove_unused_functions
 from fusewise.trace import Trace
+from fusewise.words import nearest
 
 __all__ = ["ADDED", "PUBLISHED", "step_named", "step_names"]
 
@@ -215,9 +215,7 @@ def step_named(name: str) -> PassStep:
     """The pass called `name`; `UsageError` with the nearest names when there is none."""
     found = _STEPS.get(name)
     if found is None:
-        lowered = {known.lower(): known for known in _STEPS}
-        near = [lowered[key] for key in difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=0.5)]
-        hint = f"did you mean {' or '.join(near)}?" if near else "'fusewise passes --list' names them all"
+        hint = nearest(name, _STEPS, "'fusewise passes --list' names them all", most=2)
         raise UsageError(f"there is no pass called {name!r}; {hint}")
     return found
 

@@ -7,12 +7,12 @@ the table can be read, and a new family is a row.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from math import inf
 
 from fusewise.errors import UsageError
 from fusewise.select.features import Features
+from fusewise.words import nearest
 
 __all__ = ["FAMILIES", "UNKNOWN", "Ask", "Classification", "ModelFamily", "classify", "family_named"]
 
@@ -261,6 +261,5 @@ def family_named(name: str) -> str:
     """The family called `name`, in any case; `UsageError` with the nearest names when there is none."""
     known = {family.name.lower(): family.name for family in FAMILIES}
     if name.lower() not in known:
-        near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.3) or list(known)
-        raise UsageError(f"there is no family called {name!r}; the nearest are {', '.join(known[key] for key in near)}")
+        raise UsageError(f"there is no family called {name!r}; {nearest(name, known.values(), most=2)}")
     return known[name.lower()]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fusewise.errors import UsageError
+from fusewise.words import no_such
 
 __all__ = ["OBJECTIVES", "Objective", "objective_named"]
 
@@ -62,8 +62,6 @@ def objective_named(text: str) -> Objective:
             raise UsageError(f"the objective {text!r} is not a sum such as 'latency + 0.1*memory'")
         weight, name = match[1], match[2]
         if name not in OBJECTIVES:
-            near = difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(OBJECTIVES)}"
-            raise UsageError(f"there is no objective {name!r}; {hint}")
+            raise no_such("objective", name, OBJECTIVES)
         terms.append((float(weight) if weight else 1.0, name))
     return Objective(tuple(terms))

@@ -7,7 +7,6 @@ the categories of its table of passes, which say nothing of order: they run in t
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from types import MappingProxyType
 from fusewise.errors import UsageError
 from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.published import step_named
+from fusewise.words import nearest
 
 __all__ = [
     "BY_HINT",
@@ -200,9 +200,6 @@ def pipeline_named(name: str) -> Pipeline:
     known = {pipeline.name.lower(): pipeline for pipeline in (*PAPER, *LEVELS)}
     found = known.get(name.lower())
     if found is None:
-        near = [known[key].name for key in difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.3)]
-        hint = (
-            f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(p.name for p in known.values())}"
-        )
-        raise UsageError(f"there is no pipeline called {name!r}; {hint}")
+        names = [pipeline.name for pipeline in known.values()]
+        raise UsageError(f"there is no pipeline called {name!r}; {nearest(name, names, most=2)}")
     return found

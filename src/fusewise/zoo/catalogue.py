@@ -6,12 +6,12 @@ stated input. A builder is named, not imported, so that reading the table costs 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from fusewise.errors import UsageError
+from fusewise.words import nearest
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -263,8 +263,7 @@ def model_named(name: str) -> ZooModel:
     """The row called `name`; `UsageError` with the nearest name when there is none."""
     if name in _BY_NAME:
         return _BY_NAME[name]
-    near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else "'fusewise zoo list' names them all."
+    hint = nearest(name, _BY_NAME, "'fusewise zoo list' names them all.")
     raise UsageError(f"the zoo has no model called {name!r}; {hint}")
 
 

@@ -6,16 +6,15 @@ what makes the family, not the figures of any published member.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
-from fusewise.errors import UsageError
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
+from fusewise.words import no_such
 from fusewise.zoo.activations import activate
 from fusewise.zoo.attention import LOWEST, additive_mask, feed_forward, self_attention
 from fusewise.zoo.blocks import classify, conv_bn, squeeze_excite
@@ -57,8 +56,7 @@ class Scale:
 def scaled(kind: str, scale: Scale | None = None, *, seed: int = 0, decomposed: bool = False) -> Graph:
     """The architecture called `kind`, a key of `SCALED`, at `scale`, with random weights that follow from `seed`."""
     if kind not in SCALED:
-        near = difflib.get_close_matches(kind, SCALED, n=2, cutoff=0.3) or list(SCALED)
-        raise UsageError(f"there is no scaled architecture {kind!r}; the nearest are {', '.join(near)}")
+        raise no_such("scaled architecture", kind, SCALED, f"there are {', '.join(SCALED)}", most=2)
     return SCALED[kind](start(kind, seed=seed, decomposed=decomposed), scale or Scale())
 
 

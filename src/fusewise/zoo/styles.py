@@ -9,7 +9,6 @@ leaves Dropout and Identity in, and writes layer normalisation and GELU out.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.table import spec_of
+from fusewise.words import nearest
 
 __all__ = ["AS_EXPORTED", "STYLES", "styled"]
 
@@ -38,10 +38,7 @@ def styled(graph: Graph, style: str) -> Graph:
     In TensorFlow's style image inputs are [batch, height, width, channels]. `UsageError` for another style.
     """
     if style not in STYLES:
-        known = (*STYLES, AS_EXPORTED)
-        near = difflib.get_close_matches(style, known, n=1, cutoff=0.3)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise UsageError(f"no framework style is called {style!r}; {hint}")
+        raise UsageError(f"no framework style is called {style!r}; {nearest(style, (*STYLES, AS_EXPORTED))}")
     return STYLES[style](graph)
 
 

@@ -115,7 +115,7 @@ def test_wrong_names() -> None:
     b = GraphBuilder("names")
     x, n = b.input("picture", (2,)), b.input("n", (2,), INT64)
     graph = b.finish(b.op("Relu", x), n)
-    with pytest.raises(UsageError, match="no floating value 'pictures'; did you mean picture"):
+    with pytest.raises(UsageError, match="no floating value 'pictures'; did you mean 'picture'"):
         with_gradients(graph, None, ["pictures"])
     with pytest.raises(UsageError, match="no floating output 'n'; it is int64"):
         with_gradients(graph, ["n"])

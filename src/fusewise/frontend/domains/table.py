@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from fusewise.frontend.domains.microsoft.activations import ACTIVATIONS
@@ -33,6 +32,7 @@ from fusewise.frontend.domains.microsoft.whisper import WHISPER
 from fusewise.frontend.domains.microsoft.windows import WINDOWS
 from fusewise.frontend.domains.row import DomainRow
 from fusewise.ops.registered import REGISTERED
+from fusewise.words import alike
 
 __all__ = ["ROWS", "is_built_in", "nearest", "row_of"]
 
@@ -82,6 +82,5 @@ def is_built_in(domain: str, op: str) -> bool:
 
 def nearest(domain: str, op: str) -> str:
     """The name of the known operator of a domain that is most like `op`; empty where none is like it."""
-    return next(
-        iter(get_close_matches(op, [name for owner, name in (*_BY_NAME, *REGISTERED.rows) if owner == domain], 1)), ""
-    )
+    known = (name for owner, name in (*_BY_NAME, *REGISTERED.rows) if owner == domain)
+    return next(iter(alike(op, known)), "")

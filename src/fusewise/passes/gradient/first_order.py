@@ -5,7 +5,6 @@ The outputs that there were are computed as before. What their slopes need of th
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from fusewise.errors import InvalidModel, UnsupportedModel, UsageError
@@ -18,6 +17,7 @@ from fusewise.passes.gradient.reverse import Sweep
 from fusewise.passes.hints import hint, with_hint
 from fusewise.passes.notation import Notation, TensorValue
 from fusewise.trace import Trace
+from fusewise.words import nearest
 
 __all__ = ["GRADIENT", "first_order_gradient", "floating_inputs", "weights_of", "with_gradients"]
 
@@ -101,11 +101,10 @@ def _checked(graph: Graph, names: Sequence[str] | None, known: Sequence[str], wh
     """The names, each once, or all that are known; `UsageError` for one that is not."""
     for name in () if names is None else names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=2, cutoff=0.4)
             some = ", ".join([*known[:4], *(["..."] if len(known) > 4 else [])]) or "none"
-            hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are: {some}"
-            about = f"; it is {graph.types[name]}" if name in graph.types else hint
-            raise UsageError(f"there is no floating {what} {name!r}{about}")
+            hint = nearest(name, known, f"there are: {some}", most=2)
+            about = f"it is {graph.types[name]}" if name in graph.types else hint
+            raise UsageError(f"there is no floating {what} {name!r}; {about}")
     return tuple(dict.fromkeys(known if names is None else names))
 
 
