@@ -113,6 +113,45 @@ def test_a_chain_collapses_in_one_sweep(rewrites: Any) -> None:
     )
 
 
+HEADS = """input q: float32[2,3,4,5]
+input k: float32[{k}]
+constant s: int64[3] = [6, 4, 5]
+constant t: int64[3] = [6, 5, 7]
+constant u: int64[4] = [2, 3, 4, 7]
+a = Reshape(q, s)
+b = Reshape(k, t)
+c = MatMul(a, b)
+y = Reshape(c, u)
+"""
+
+
+def test_a_product_of_merged_samples(rewrites: Any) -> None:
+    """PyTorch's `bmm` between reshapes, whose right operand may have been counted in yet another way."""
+    rewrites(simplify_movement, HEADS.format(k="2,3,5,7") + "return y", "y = MatMul(q, k)\nreturn y")
+    rewrites(
+        simplify_movement,
+        HEADS.format(k="1,2,3,5,7") + "return y",
+        "constant b_apart_shape = [2, 3, 5, 7]\nb_apart = Reshape(k, b_apart_shape) from n_b, n_a, n_c, n_y\n"
+        "y = MatMul(q, b_apart)\nreturn y",
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        HEADS.format(k="2,3,5,7") + "return y, c",  # somebody else reads the product
+        HEADS.format(k="2,3,5,7").replace("[2, 3, 4, 7]", "[3, 2, 4, 7]") + "return y",  # others than before
+        HEADS.format(k="2,3,5,7").replace("int64[4] = [2, 3, 4, 7]", "int64[3] = [6, 7, 4]") + "return y",
+        (
+            "input a: float32[4,5]\ninput b: float32[5,7]\nconstant u: int64[3] = [1, 4, 7]\n"
+            "c = MatMul(a, b)\ny = Reshape(c, u)\nreturn y"
+        ),  # of matrices
+    ],
+)
+def test_a_product_that_stays(refuses: Any, body: str) -> None:
+    refuses(simplify_movement, body)
+
+
 def test_outputs_keep_their_names(rewrites: Any) -> None:
     """The value before takes the output's name, once; inputs and second names stay copies."""
     rewrites(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fusewise.errors import UnsupportedModel
@@ -13,7 +13,7 @@ from fusewise.ir.monomial import Symbol
 from fusewise.ir.types import TensorType
 from fusewise.records import record
 
-__all__ = ["Capture", "Returned", "captured"]
+__all__ = ["Capture", "Returned", "attribute_of", "captured", "fixed_arguments", "is_handed_over", "why_not"]
 
 _OPSET = 18
 """The opset that the exporter's table is written in: no conversion is needed."""
@@ -49,8 +49,9 @@ class Capture:
     results: tuple[Returned, ...]
 
 
-def captured(module: Any) -> Capture:
-    """The graph that AOTAutograd made of one of Dynamo's, written in our operators. `module` stays as it is.
+def captured(module: Any, fixed: Collection[int]) -> Capture:
+    """The graph that AOTAutograd made of one of Dynamo's, written in our operators. `module` stays as it is; arguments that are
+    `fixed` are parameters and buffers that it does not write to.
 
     Called while PyTorch compiles, so that what is decided of sizes is among its guards. Raises `UnsupportedModel` where something
     cannot be written, naming the operator and the user's line.
@@ -67,7 +68,7 @@ def captured(module: Any) -> Capture:
     for node in [node for node in values if not node.users]:
         graph.erase_node(node)
     with torch._guards.tracing(None):
-        program = exported(_program(module, graph, read, outputs), named="a graph", opset_version=_OPSET, optimize=True)
+        program = exported(_program(module, graph, read, outputs), named="a graph", opset_version=_OPSET)
     found = load(program.model_proto)
     _compare(found, read, outputs)
     first_own = len(values) - len(own)
@@ -75,7 +76,7 @@ def captured(module: Any) -> Capture:
         graph=found,
         reads=tuple(values[node] for node in read),
         own=tuple(own),
-        fixed=_fixed_arguments() | frozenset(range(first_own, len(values))),
+        fixed=frozenset(fixed) | frozenset(range(first_own, len(values))),
         symbols=_symbols(found, read),
         results=tuple(results),
     )
@@ -85,7 +86,7 @@ def _placeholders(graph: Any) -> list[Any]:
     return list(graph.find_nodes(op="placeholder"))
 
 
-def _fixed_arguments() -> frozenset[int]:
+def fixed_arguments() -> frozenset[int]:
     """The arguments that are parameters or buffers of a module, of which nothing is written to by the graph."""
     import torch
 
@@ -98,23 +99,38 @@ def _fixed_arguments() -> frozenset[int]:
 
 
 def _check(graph: Any) -> None:
-    """`UnsupportedModel` for what no graph of ours is: work elsewhere than on the processor, tensors that are no arrays, and
+    """`UnsupportedModel` for what no graph of ours is."""
+    for node in graph.nodes:
+        if reason := why_not(node):
+            raise UnsupportedModel(reason)
+
+
+def why_not(node: Any) -> str:
+    """Why a node is none of ours, empty where it may be one: work elsewhere than on the processor, tensors that are no arrays, and
     numbers drawn at random, of which each draw of PyTorch's generator is expected."""
     import torch
 
-    for node in graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and _draws(node):
-            raise UnsupportedModel(f"the operator {node.target} draws random numbers{_at(node)}")
-        value = node.meta.get("val")
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if not isinstance(one, torch.Tensor):
-                continue
-            if one.device.type != "cpu":
-                raise UnsupportedModel(
-                    f"{node.name} lies on the device {one.device}{_at(node)}; only the processor is compiled for"
-                )
-            if one.layout is not torch.strided or (one.dtype.is_complex and node.op == "placeholder"):
-                raise UnsupportedModel(f"{node.name} is a tensor of {one.dtype}, {one.layout}{_at(node)}")
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and _draws(node):
+        return f"the operator {node.target} draws random numbers{_at(node)}"
+    value = node.meta.get("val")
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if not isinstance(one, torch.Tensor):
+            continue
+        if one.device.type != "cpu":
+            return f"{node.name} lies on the device {one.device}{_at(node)}; only the processor is compiled for"
+        if one.layout is not torch.strided or (one.dtype.is_complex and node.op == "placeholder"):
+            return f"{node.name} is a tensor of {one.dtype}, {one.layout}{_at(node)}"
+    return ""
+
+
+def is_handed_over(node: Any) -> bool:
+    """May the value of a node be an argument of a graph that is compiled: a size, or a tensor that is an array of real numbers?"""
+    import torch
+
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
+    return value.device.type == "cpu" and value.layout is torch.strided and not value.dtype.is_complex
 
 
 def _draws(node: Any) -> bool:
@@ -140,7 +156,7 @@ def _copied(module: Any) -> tuple[Any, dict[Any, Any], list[Any]]:
     for node in inputs:
         copies[node] = graph.node_copy(node)
     for node in module.graph.find_nodes(op="get_attr"):
-        tensor = _attribute(module, node.target)
+        tensor = attribute_of(module, node.target)
         if isinstance(tensor, torch.Tensor):
             copies[node] = graph.placeholder(node.name)
             copies[node].meta = {**node.meta, "val": _fake(tensor, node, inputs)}
@@ -151,7 +167,8 @@ def _copied(module: Any) -> tuple[Any, dict[Any, Any], list[Any]]:
     return graph, copies, own
 
 
-def _attribute(module: Any, path: str) -> Any:
+def attribute_of(module: Any, path: str) -> Any:
+    """What a module has under a path of names with dots between."""
     for name in path.split("."):
         module = getattr(module, name)
     return module

@@ -8,18 +8,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fusewise.dynamo.captured import captured
+from fusewise.dynamo.captured import captured, fixed_arguments
+from fusewise.dynamo.parts import Part, PartsInTurn, in_parts
 from fusewise.dynamo.running import CompiledCapture
 from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
 from fusewise.options import Options, options_from
 
-__all__ = ["LEFT", "TUNING_SECONDS", "backend"]
+__all__ = ["LEFT", "SPLIT", "TUNING_SECONDS", "backend"]
 
 TUNING_SECONDS = 60.0
 """How long each graph is tuned for under `mode="max-autotune"`, unless `options` says so."""
 
 LEFT = "torch.compile, backend fusewise: a graph is left to PyTorch"
 """How the warning begins that tells of a graph that is not compiled."""
+
+SPLIT = "torch.compile, backend fusewise: a graph is compiled in parts"
+"""How the warning begins that tells of a graph of which something is left to PyTorch."""
 
 _MODES: Mapping[str, float] = {
     "default": 0.0,
@@ -103,7 +107,23 @@ def _surely_trains(module: Any, example_inputs: Sequence[Any]) -> bool:
 
 def _compiled(module: Any, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """The graph that AOTAutograd made: inputs come as one list, and results go as one."""
-    return CompiledCapture(captured(module), options, module.forward, _left_behind)
+    fixed = fixed_arguments()
+    try:
+        return CompiledCapture(captured(module, fixed), options, module.forward, _left_behind)
+    except UnsupportedModel as error:
+        found = in_parts(module, fixed, error)
+        if found is None:
+            raise
+    _warn(f"{SPLIT}, round what is left to PyTorch: {'; '.join(found.reasons)}")
+    return PartsInTurn(found, [_run_of(part, options) for part in found.parts])
+
+
+def _run_of(part: Part, options: Options) -> Callable[[list[Any]], Sequence[Any]]:
+    """A part of a graph as a function of the list of what it reads."""
+    forward = part.module.forward
+    if part.capture is None:
+        return lambda values: forward(*values)
+    return CompiledCapture(part.capture, options, forward, _left_behind)
 
 
 def _left_behind(error: Exception) -> None:

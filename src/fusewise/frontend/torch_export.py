@@ -50,15 +50,40 @@ def exported(program: Any, args: Sequence[Any] = (), *, named: str, **settings: 
         ) from None
     try:
         with torch.no_grad(), quietly():
-            return torch.onnx.export(program, tuple(args), dynamo=True, verbose=False, **settings)
+            found = torch.onnx.export(program, tuple(args), dynamo=True, verbose=False, optimize=False, **settings)
+            _folded(found.model)
+            return found
     except Exception as error:  # the exporter raises many kinds, its own and those of the traced code
         raise UnsupportedModel(f"PyTorch cannot export {named} to ONNX: {refusal_of(error)}") from error
+
+
+_FOLDED_TIMES = 2
+
+
+def _folded(model: Any) -> None:
+    """Functions written out, and what follows from shapes and constants computed, in place, as the exporter's own optimiser does.
+
+    Its rewrite rules are left out: what they find our passes find, and each rule looks at all nodes for every node.
+    """
+    from onnx_ir.passes import common
+    from onnxscript.optimizer import fold_constants_ir
+
+    common.InlinePass()(model)
+    for _ in range(_FOLDED_TIMES):
+        is_changed = fold_constants_ir(model, onnx_shape_inference=True).modified
+        common.RemoveUnusedNodesPass()(model)
+        if not is_changed:
+            break
+    for tidy in (common.DeduplicateInitializersPass, common.OutputFixPass, common.NameFixPass):
+        tidy()(model)
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
     """What PyTorch and its exporter tell developers, by warnings, prints and logs, is no news to users. Loggers that somebody has
-    asked to say more than warnings are left alone."""
+    asked to say more than warnings are left alone; those that are made meanwhile, by modules that are imported, are quiet too."""
+    heads = [one for name in _TELLERS if (one := logging.getLogger(name)).getEffectiveLevel() >= logging.WARNING]
+    levels = [one.level for one in heads]
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _TELLERS]
     silenced = [
         one
@@ -68,12 +93,16 @@ def quietly() -> Iterator[None]:
     try:
         for one in silenced:
             one.disabled = True
+        for head in heads:
+            head.setLevel(logging.CRITICAL + 1)
         with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
         for one in silenced:
             one.disabled = False
+        for head, level in zip(heads, levels, strict=True):
+            head.setLevel(level)
 
 
 _TELLERS = ("onnx_ir", "onnxscript", "torch")

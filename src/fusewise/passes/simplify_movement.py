@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import STRING
-from fusewise.ir.graph import Graph, Node, integer_array
+from fusewise.ir.graph import Graph, Node, attributes_of, integer_array
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, may_be_empty, rebuilt, sweep
 from fusewise.passes.read_parts import READ_PARTS, axis_of
@@ -147,6 +149,34 @@ def _reshape_twice(edit: Edit, node: Node) -> Change | None:
     return Change((before, node), "only the last shape counts", (merged,))
 
 
+def _product_of_reshaped(edit: Edit, node: Node) -> Change | None:
+    """A product of samples that are counted in one axis, and in several before and after it, as PyTorch's `bmm` wants them."""
+    product = edit.sole(node.inputs[0], "MatMul")
+    kind = edit.static(node.outputs[0])
+    before = () if product is None else tuple(edit.static(value) for value in (*product.inputs, *product.outputs))
+    if product is None or kind is None or None in before:
+        return None
+    left, right, made = (one.dims for one in before if one is not None)
+    samples, sizes = kind.dims[:-2], (left[-2:], right[-2:])
+    if not () != left[:-2] == right[:-2] == made[:-2] != samples or kind.dims[-2:] != made[-2:]:
+        return None
+    operands, merged, nodes = [], [], []
+    for value, size in zip(product.inputs, sizes, strict=True):
+        inner, want = edit.sole(value, *_RESHAPES), (*samples, *size)
+        given = None if inner is None else edit.static(inner.inputs[0])
+        if inner is not None and given is not None and given.dims == want:
+            operands.append(inner.inputs[0])
+            merged.append(inner)
+            continue
+        operands.append(edit.value(f"{value}_apart", TensorType(kind.dtype, want)))
+        shape = edit.constant(integer_array(want), f"{value}_shape")
+        nodes.append(Node("Reshape", (value, shape), (operands[-1],), attributes_of(**may_be_empty(want))))
+    if not merged:
+        return None
+    nodes.append(replace(product, inputs=tuple(operands), outputs=node.outputs))
+    return Change((*merged, product, node), "samples are counted in several axes before and after", tuple(nodes))
+
+
 def _over_one(edit: Edit, node: Node) -> Change | None:
     """A reduction over axes of one element each."""
     given, kind = edit.static(node.inputs[0]), edit.static(node.outputs[0])
@@ -258,6 +288,7 @@ RULES: tuple[LocalRule, ...] = (
     LocalRule("drop-constant-where", ("Where",), _chosen),
     LocalRule("merge-transposes", ("Transpose",), _transpose),
     LocalRule("merge-reshapes", _RESHAPES, _reshape_twice),
+    LocalRule("product-of-reshaped", ("Reshape",), _product_of_reshaped),
     LocalRule("concat-of-split", ("Concat",), _concat_of_split),
     LocalRule("concat-of-concat", ("Concat",), _concat_of_concat),
     LocalRule("split-of-concat", ("Split",), _split_of_concat),
