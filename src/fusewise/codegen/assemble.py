@@ -39,7 +39,7 @@ from fusewise.codegen.steps.prefetch import fetch_ahead
 from fusewise.codegen.steps.samples import run_by_samples
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
-from fusewise.ir.deciding import at_hint
+from fusewise.ir.deciding import at_hint, deciding
 from fusewise.ir.graph import Graph, SizesConstant
 from fusewise.ir.partition import Partition
 from fusewise.ir.types import ValueType
@@ -193,7 +193,11 @@ def _sized(way: Implementation, code: SizedCode, target: Target) -> KernelCode:
     symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
     text, instructions = re.sub(r"@kernel\b", f"@{symbol}", code.text), target.instructions
     text = re.sub(r"@kernel_body\b", f"@{symbol}_body", text)
-    nest = lambda: _shown(way.build(instructions, symbol))  # noqa: E731
+
+    def nest() -> str:
+        with deciding(code.hints):
+            return _shown(way.build(instructions, symbol))
+
     return KernelCode(symbol, key, lambda: text, way.task.digest, way.kernel.effort, way.level, nest)
 
 

@@ -178,7 +178,7 @@ class Versions:
             module = way.build(instructions, "kernel")
             text = llvm_text(module, instructions)
             text = checked(text, "kernel") if self.target.sanitize else text
-        return _Version(way, arguments, SizedCode(text, key, tuple(module.sizes), tuple(conditions)))
+        return _Version(way, arguments, SizedCode(text, key, tuple(module.sizes), tuple(conditions), hints))
 
     def _packing_as(self, known: frozenset[str], kernel: Kernel[Any, Any], understood: Any, task: Task) -> Any:
         """The favourite that packs as is known, else the favourite."""

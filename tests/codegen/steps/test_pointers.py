@@ -59,3 +59,15 @@ def test_each_step_tells_of_its_data_behind_those_before() -> None:
         SITE_BYTES * sum(n for _, n in told[:k]) for k in range(len(told))
     ]
     assert {pointer.area.buffer.nbytes for pointer, _ in told} == {SITE_BYTES * sum(sites for _, sites in told)}
+
+
+def test_working_memory_is_enough_for_every_version_of_a_step() -> None:
+    draft = draft_before(place_arguments, chain(1))
+    (step,) = native(draft)
+    small, large = (
+        replace(step, arguments=(*step.arguments, Argument("scratch", nbytes=n, per_worker=each)))
+        for n, each in ((100, True), (300, False))
+    )
+    for first, other in ((small, large), (large, small)):
+        (found,) = native(place_arguments(replace(draft, steps=(replace(first, others=(other,)),)), MACHINE, Trace()))
+        assert {named(one)["scratch"].area.buffer.nbytes for one in found.versions} == {300}

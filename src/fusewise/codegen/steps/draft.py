@@ -89,12 +89,13 @@ class Upcoming:
 @record(frozen=True, slots=True)
 class SizedCode:
     """The code of a kernel of a task with sizes: its LLVM IR, a function `kernel`, what it depends on, the sizes that it takes as
-    numbers, and the conditions where it is right."""
+    numbers, and the conditions where it is right. `hints` are the sizes that it was made at."""
 
     text: str
     key: str
     sizes: tuple[int, ...]
     conditions: tuple[Condition, ...]
+    hints: Mapping[str, int] = field(default_factory=dict)
 
 
 @record(frozen=True)

@@ -10,6 +10,7 @@ from fusewise.codegen.steps.calls import CALL_BYTES, call_numbers
 from fusewise.codegen.steps.draft import Area, HostDraft, Pointer, ProgramDraft, TaskDraft, Upcoming, in_memory
 from fusewise.codegen.target import Target
 from fusewise.ir.graph import Constant, SizesConstant
+from fusewise.ir.size import greatest
 from fusewise.ir.types import ValueType
 from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.work import HostWork, TaskWork
@@ -35,13 +36,10 @@ def place_arguments(draft: ProgramDraft, target: Target, trace: Trace) -> Progra
             reads = tuple(_host_read(draft, step.work, value) for value in step.work.reads)
             return replace(step, reads=reads, writes=tuple(_host_write(draft, value) for value in step.work.writes))
 
+        own = {"fault": Pointer(faults, fault), "scratch": _scratch(step, number, target.workers)}
+
         def found(one: TaskDraft) -> TaskDraft:
-            pointers = tuple(
-                Pointer(faults, fault)
-                if argument.name == "fault"
-                else _pointer(draft, (number, one), argument, target.workers)
-                for argument in one.arguments
-            )
+            pointers = tuple(own.get(argument.name) or _pointer(draft, one, argument) for argument in one.arguments)
             return replace(one, pointers=pointers, pieces=one.way.pieces(target))
 
         return replace(found(step), others=tuple(found(other) for other in step.others))
@@ -57,9 +55,15 @@ def _fault_bytes(step: TaskDraft | HostDraft) -> int:
     return SITE_BYTES * len(step.work.bound.sites)
 
 
-def _pointer(draft: ProgramDraft, numbered: tuple[int, TaskDraft], argument: Argument, workers: int) -> Pointer:
+def _scratch(step: TaskDraft, number: int, workers: int) -> Pointer:
+    """Working memory of a step: enough for any of its versions."""
+    arguments = (argument for one in step.versions for argument in one.arguments if argument.name == "scratch")
+    needed = [one.nbytes * (workers if one.per_worker else 1) for one in arguments]
+    return Pointer(Area(("scratch", number), Buffer("arena", greatest(*needed) if needed else 0)))
+
+
+def _pointer(draft: ProgramDraft, step: TaskDraft, argument: Argument) -> Pointer:
     """Where an argument of a step lies."""
-    number, step = numbered
     ahead = {"next": step.next, "later": step.later}.get(argument.name)
     if ahead is not None:
         return _weights(draft, ahead)
@@ -68,9 +72,6 @@ def _pointer(draft: ProgramDraft, numbered: tuple[int, TaskDraft], argument: Arg
         return Pointer(Area(("calls", argument.nbytes), numbers), per_call=CALL_BYTES)
     if argument.name == "sizes":
         return Pointer(STEP_SIZES)
-    if argument.name == "scratch":
-        nbytes = argument.nbytes * (workers if argument.per_worker else 1)
-        return Pointer(Area(("scratch", number), Buffer("arena", nbytes)))
     return _operand(draft, step.work, argument)
 
 
