@@ -114,7 +114,7 @@ def _scoped(boxes: Sequence[Folded], paths: Sequence[Path], depth: int) -> list[
             title = paths[position][depth]
             while end < len(boxes) and paths[end][depth : depth + 1] == (title,):
                 end += 1
-            if depth and title.isdecimal():  # "3" says little by itself
+            if depth and title.isdecimal() and not paths[position][depth - 1].isdecimal():  # "3" says little by itself
                 title = f"{paths[position][depth - 1]}.{title}"
             found.append(_scope(title, _scoped(boxes[position:end], paths[position:end], depth + 1)))
         else:
@@ -131,8 +131,9 @@ def _scope(title: str, inside: list[Folded]) -> Folded:
 
 
 def _joined(outer: str, inner: str) -> str:
-    """The title of a scope that holds nothing but another: "layer" and "layer.0" are "layer.0"."""
-    return inner if inner.startswith(f"{outer}.") else f"{outer}.{inner}"
+    """The title of a scope that holds nothing but another: "net.layer" and "layer.0" are "net.layer.0"."""
+    *around, last = outer.split(".")
+    return ".".join([*around, inner]) if inner.startswith(f"{last}.") else f"{outer}.{inner}"
 
 
 class _Items:
@@ -168,11 +169,8 @@ class _Items:
             if len(inside) > 1:
                 return {"kind": "scope", "title": box.title, "children": inside}
             only = inside[0]  # a scope that is nothing but a repeat, which says more
-            return (
-                only
-                if only["title"].startswith(f"{box.title}.")
-                else {**only, "title": f"{box.title}: {only['title']}"}
-            )
+            named = only["title"].startswith(f"{box.title.rpartition('.')[2]}.")
+            return {**only, "title": _joined(box.title, only["title"]) if named else f"{box.title}: {only['title']}"}
         members, group = self.units[box.unit]
         children = [{"kind": "node", "title": self.nodes[node]["name"], "node": node} for node in members]
         if group is None:
