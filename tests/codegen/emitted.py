@@ -102,9 +102,8 @@ def _others(groups: Partition, target: Target) -> Iterator[str]:
     tasks = {one.bound.task.key: one.bound.task for one in work if 0 not in one.bound.task.extents}
     for _, task in sorted(tasks.items()):
         for number, way in enumerate(islice(alternatives(task, machine), _WAYS)):
-            module = program_of(way, machine.instructions, "k")
             if number:
-                yield llvm_text(module, machine.instructions)
+                yield llvm_text(program_of(way, machine.instructions, "k"), machine.instructions)
 
 
 @cache
