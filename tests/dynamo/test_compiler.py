@@ -12,7 +12,10 @@ import pytest
 
 from fusewise import api
 from fusewise.benchmarking.accuracy import TOLERANCES
+from fusewise.dynamo import compiler
 from fusewise.dynamo.compiler import LEFT, TUNING_SECONDS, backend
+from fusewise.runtime.measure import machine_name
+from fusewise.runtime.profile import ProfileDatabase
 
 torch = pytest.importorskip("torch")
 
@@ -351,6 +354,23 @@ def test_modes_options_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(Exception, match=f"UsageError.*{said}"):
             compiled(torch.tan, options=options)(x)
+
+
+def test_the_mode_for_speed_measures_and_keeps_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In earnest, for a second: ways to run tasks are timed on this machine, and are known to whoever compiles the graph next."""
+    monkeypatch.setenv("FUSEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setitem(compiler._MODES, "max-autotune", 1.0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(16 * 64, 32)
+    )
+    x = torch.randn(1, 8, 8, 8)
+    agree(compiled(module)(x), module(x))
+    assert ProfileDatabase(tmp_path, machine_name()).entries() == []
+    torch._dynamo.reset()
+    agree(compiled(module, mode="max-autotune")(x), module(x))
+    assert len(ProfileDatabase(tmp_path, machine_name()).entries()) > 1
 
 
 def test_what_cannot_be_compiled_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
