@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import sys
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,22 @@ from fusewise.runtime.host import host_target, worker_count
 from fusewise.zoo.catalogue import MODELS
 
 
-def machine(threads: int | None) -> dict[str, Any]:
-    """What was measured on, and with which versions."""
+def machine(threads: int | None, note: str = "") -> dict[str, Any]:
+    """What was measured on, when, and with which versions; `note` says what else there is to say of it."""
     target = host_target()
     packages = ("fusewise", "llvmlite", "numpy", "onnx", "onnxruntime", "openvino")
     return {
         "processor": _processor(),
+        "cpu": target.cpu,
         "architecture": platform.machine(),
         "vector_bits": target.vector_bits,
         "cores": os.cpu_count(),
         "threads": worker_count(threads),
         "system": platform.system(),
         "python": platform.python_version(),
+        "date": datetime.now(UTC).date().isoformat(),
         "versions": {name: _version(name) for name in packages},
+        **({"note": note} if note else {}),
     }
 
 
@@ -117,6 +121,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--no-weigh", dest="weigh", action="store_false", help="leave out load times and memory")
     parser.add_argument("--json", type=Path, help="where to keep the results")
+    parser.add_argument(
+        "--note", default="", help="what else the file is to say of the machine, such as what it does beside"
+    )
     parser.add_argument("--table", type=Path, help="draw the table of this file and measure nothing")
     given = parser.parse_args()
     if given.table:
@@ -129,7 +136,9 @@ def main() -> None:
         results.append(measured(name, peers, given.threads, budget, given.batch, given.weigh))
         print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
         if given.json:
-            given.json.write_text(json.dumps({"machine": machine(given.threads), "results": results}, indent=2) + "\n")
+            given.json.write_text(
+                json.dumps({"machine": machine(given.threads, given.note), "results": results}, indent=2) + "\n"
+            )
     print(table(results))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 __all__ = ["code", "plain", "sentence", "table"]
@@ -16,8 +17,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], right: Iter
 
 
 def _cell(text: str) -> str:
-    """Text that ends neither its cell nor its row."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Text that ends neither its cell nor its row. Python-Markdown takes a bar in code as it is, and would show what escapes it."""
+    parts = re.split(r"(``.*?``|`[^`]*`)", " ".join(text.split()))
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|") for part in parts)
 
 
 def code(text: object) -> str:

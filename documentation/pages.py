@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from benchmarks.page import drawing, kept
+from benchmarks.page import page as benchmarks_page
 
 from documentation.links import MOVED, relinked
 from documentation.reference import REFERENCE, json_output
+from documentation.runs import Made, report_pages
 
 __all__ = ["generated_pages"]
 
 ROOT = Path(__file__).parents[1]
+
+DRAWING = "pictures/benchmarks.svg"
 
 EXAMPLES = """# Examples
 
@@ -20,13 +25,19 @@ Programs to begin with; each says at its top what it does and how it is called.
 """
 
 
-def generated_pages(runs: Any = None) -> Iterator[tuple[str, str | bytes]]:
-    """Place in the site, and content. `runs` is what verbs wrote when they were run for the site (`documentation.runs`)."""
+def generated_pages(runs: Sequence[Made] | None = None) -> Iterator[tuple[str, str]]:
+    """Place in the site, and content. `runs` is what verbs wrote when they were run for the site, None without."""
     for source, place in MOVED.items():
         text = (ROOT / source).read_text()
         yield place, relinked(text, source, place) if source.endswith(".md") else f"# Licence\n\n```text\n{text}```\n"
     yield "glossary.md", glossary()
     yield from examples()
+    results = kept()
+    yield "benchmarks.md", benchmarks_page(results, DRAWING)
+    if results:
+        yield DRAWING, drawing(results)
+    if runs:
+        yield from report_pages(runs).items()
     for place, _, page in REFERENCE:
         yield place, json_output.page(runs is not None) if page is json_output.page else page()
 

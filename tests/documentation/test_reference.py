@@ -112,6 +112,6 @@ def test_keys_of_json() -> None:
 
 
 def test_texts_stand_in_a_table_as_they_are() -> None:
-    assert table(("a", "b"), [("x|y", "z\nw")], right=(1,)) == "| a | b |\n| --- | ---: |\n| x\\|y | z w |\n"
+    assert table(("a", "b"), [("x|y", "z\n`u|w`")], right=(1,)) == "| a | b |\n| --- | ---: |\n| x\\|y | z `u|w` |\n"
     assert plain("<b> *x* `y_z` [1]") == "&lt;b> \\*x\\* `y_z` \\[1\\]" and plain("a ` b") == "a \\` b"
     assert code("a `b`") == "`` a `b` ``" and sentence("One thing. Another.\n\nMore.") == "One thing."
