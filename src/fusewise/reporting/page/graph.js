@@ -137,7 +137,7 @@
     const { cy, layout } = state;
     cy.resize();
     const whole = Math.min((cy.width() - 24) / layout.width, (cy.height() - 24) / layout.height);
-    const zoom = Math.min(1.25, Math.max(whole, READABLE));
+    const zoom = Math.min(1.1, Math.max(whole, READABLE));
     const start = layout.boxes.find((box) => box.y === Math.min(...layout.boxes.map((one) => one.y)));
     const middle = layout.width * zoom <= cy.width() ? layout.width / 2 : start.x + start.width / 2;
     cy.viewport({ zoom, pan: { x: cy.width() / 2 - middle * zoom, y: layout.height * zoom <= cy.height() ? (cy.height() - layout.height * zoom) / 2 : 12 } });
@@ -301,7 +301,7 @@
     };
     if (state.heat) return ["under 0.8%", "0.8% to 3%", "3% to 8%", "8% to 20%", "20% and more"].map((text, k) => entry(`${text} of the time`, "heat", `--heat-${k}`));
     const met = new Set(state.layout.boxes.flatMap((box) => fusewise.graphDraw.mappingOf(state.model, box.item) || []));
-    return [...MAPPINGS.filter((mapping) => met.has(mapping)).map((mapping) => entry(words(mapping), "", `--map-${mapping.replaceAll("_", "-")}`)), entry("on the host", "host"), entry("repeated", "stack"), entry("▸ opens", "")];
+    return [...MAPPINGS.filter((mapping) => met.has(mapping)).map((mapping) => entry(words(mapping), "", `--map-${mapping.replaceAll("_", "-")}`)), entry("on the host", "host"), entry("repeated", "stack"), el("li", {}, "▸ opens")];
   }
 
   function pressed(event) {
@@ -372,10 +372,10 @@
     parts.turn = button("Open", turnSelected, { title: "Open or close what is selected (Enter, or double click)" });
     parts.heat = button("Heat", () => setHeat(!state.heat), { "aria-pressed": "false", title: "Colour by share of the time" });
     parts.copyText = el("span", { class: "graph-copy" });
-    parts.copy = el("div", { class: "row", hidden: true }, button("‹", () => turnCopy(-1), { "aria-label": "Copy before" }), parts.copyText, button("›", () => turnCopy(1), { "aria-label": "Next copy" }));
+    parts.copy = el("div", { class: "graph-copies", hidden: true }, button("‹", () => turnCopy(-1), { "aria-label": "Copy before" }), parts.copyText, button("›", () => turnCopy(1), { "aria-label": "Next copy" }));
     const sizes = el("div", { class: "row", role: "group", "aria-label": "Zoom" }, button("−", () => zoomBy(0.8), { class: "sign", "aria-label": "Zoom out" }), button("+", () => zoomBy(1.25), { class: "sign", "aria-label": "Zoom in" }), button("Fit", fitAll));
     const folds = el("div", { class: "row" }, parts.turn, button("Open all", () => openAll()), button("Close all", closeAll));
-    return el("div", { class: "graph-tools" }, parts.stages, folds, sizes, parts.heat, parts.copy);
+    return el("div", { class: "graph-tools" }, parts.stages, folds, sizes, parts.heat);
   }
 
   async function mount(element) {
@@ -387,10 +387,11 @@
     parts.legend = el("ul", {});
     parts.tip = el("div", { class: "graph-tip", "aria-hidden": "true", hidden: true });
     parts.busy = el("div", { class: "graph-busy", hidden: true }, "Laying out");
+    const bar = makeTools();
     const help = "The drawing. Arrow keys move it, + and - zoom, 0 fits, Enter opens or closes what is selected.";
-    parts.stage = el("div", { class: "graph-stage", tabindex: "0", role: "group", "aria-label": help, on: { keydown: pressed } }, parts.image, el("details", { class: "graph-legend" }, el("summary", {}, "Legend"), parts.legend), map, parts.tip, parts.busy);
+    parts.stage = el("div", { class: "graph-stage", tabindex: "0", role: "group", "aria-label": help, on: { keydown: pressed } }, parts.image, el("details", { class: "graph-legend" }, el("summary", {}, "Legend"), parts.legend), map, parts.copy, parts.tip, parts.busy);
     const outline = el("div", { class: "graph-outline" });
-    element.append(el("div", { class: "graph" }, makeTools(), outline, parts.stage));
+    element.append(el("div", { class: "graph" }, bar, outline, parts.stage));
     parts.tree = fusewise.graphTree.make(outline, { toggle, pick, toggleAll: openAll });
     state.cy = makeDrawing();
     parts.map = fusewise.graphMap.make(

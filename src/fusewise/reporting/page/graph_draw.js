@@ -140,17 +140,22 @@
     return found ? found[1].replaceAll(",", "×") || "scalar" : type || "";
   }
 
-  // Where each line says its tensor: at its beginning, once for all lines that begin in one box and carry the same; else midway.
+  // Where each line says its tensor: at its beginning, once for all lines that begin in one box and carry the same. Where they carry
+  // different ones, at its end; midway where others end there, too.
   function placeWords(lines) {
     const kinds = new Map();
+    const ends = new Map();
     for (const line of lines) {
-      line.carried = line.values.join("\n");
+      const carried = line.values.join("\n");
       if (!kinds.has(line.from)) kinds.set(line.from, new Set());
       const met = kinds.get(line.from);
-      line.told = met.has(line.carried) ? "untold" : "told-once";
-      met.add(line.carried);
+      line.told = met.has(carried) ? "untold" : "told-once";
+      met.add(carried);
+      ends.set(line.to, (ends.get(line.to) || 0) + 1);
     }
-    for (const line of lines) if (line.told === "told-once" && kinds.get(line.from).size > 1) line.told = "told-midway";
+    for (const line of lines) {
+      if (line.told === "told-once" && kinds.get(line.from).size > 1) line.told = ends.get(line.to) > 1 ? "told-midway" : "told-at-end";
+    }
   }
 
   // A line through points as Cytoscape takes it: ends from the middles of boxes, bends by how far along and beside the straight way.
@@ -256,6 +261,7 @@
       },
       { selector: "edge.bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "segment-radii": 6, "edge-distances": "endpoints" } },
       { selector: "edge.told-once", style: { "source-label": "data(label)", "source-text-offset": "data(reach)" } },
+      { selector: "edge.told-at-end", style: { "target-label": "data(label)", "target-text-offset": "data(reach)" } },
       { selector: "edge.told-midway", style: { label: "data(label)" } },
       { selector: "node.hit", style: { "border-color": palette.hit, "border-width": 3 } },
       { selector: "node.marked", style: { "border-color": palette.accent, "border-width": 3, "border-style": "solid" } },
