@@ -14,6 +14,7 @@ from fusewise.reporting.document.kernels import kernel_parts, step_parts
 from fusewise.reporting.document.memory import memory_part
 from fusewise.reporting.document.schema import SCHEMA, SCHEMA_VERSION
 from fusewise.reporting.document.subject import ReportSubject
+from fusewise.reporting.document.taking_back import EdgeOptions
 from fusewise.reporting.document.times import compile_stages_of
 from fusewise.version import VERSION
 
@@ -27,7 +28,8 @@ def report_document(
     planned = subject.planned
     program, graph = planned.program, planned.graph
     names, written = names_of(subject.written), with_types(subject.written, planned.bound)
-    verdicts = verdict_parts(planned.plan, owners(program))
+    edges = EdgeOptions.of_plan(planned.plan, subject.trace, subject.options.fusion)
+    verdicts = verdict_parts(planned.plan, owners(program), edges)
     executable, summary = subject.model.executable, subject.model.summary
     compiling = compile_stages_of(summary)
     groups = group_parts(planned.plan, program, verdicts)

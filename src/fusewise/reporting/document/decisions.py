@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fusewise.reporting.document.taking_back import DecisionOptions, gated
 from fusewise.trace import Event, Trace
 
 __all__ = ["decision_parts"]
@@ -11,10 +12,15 @@ __all__ = ["decision_parts"]
 
 def decision_parts(trace: Trace) -> list[dict[str, Any]]:
     """Every decision: what was decided where, why, and by which costs, if any."""
-    return [_decision(event) for event in trace]
+    options = DecisionOptions.here()
+    return [_decision(event, options.of(event, is_gate)) for event, is_gate in zip(trace, gated(trace), strict=True)]
 
 
-def _decision(event: Event) -> dict[str, Any]:
+_UNITS = {"pass": "nodes", "rewrite": "operations"}
+"""Of costs before and after, by the kind of a decision."""
+
+
+def _decision(event: Event, option: str | None) -> dict[str, Any]:
     return {
         "serial": event.serial,
         "kind": event.kind,
@@ -23,7 +29,7 @@ def _decision(event: Event) -> dict[str, Any]:
         "reason": event.reason,
         "before": event.before,
         "after": event.after,
-        "unit": None if event.before is None else "nodes" if event.kind == "pass" else None,
+        "unit": None if event.before is None else _UNITS.get(event.kind),
         "applied": event.applied,
-        "option": None,
+        "option": option,
     }

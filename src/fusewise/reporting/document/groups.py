@@ -10,6 +10,7 @@ from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import Edge, Plan
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import HostStep, NativeStep, Program, StepVersions
+from fusewise.reporting.document.taking_back import EdgeOptions
 
 __all__ = ["APART", "group_parts", "owners", "runs_of", "verdict_parts"]
 
@@ -101,21 +102,22 @@ def _saved(ecg: ExtendedGraph, members: frozenset[int]) -> int:
     return sum(ecg.nbytes(value) for value in made if ecg.is_removable(value, members))
 
 
-def verdict_parts(plan: Plan, group_of: Mapping[int, int]) -> list[dict[str, Any]]:
+def verdict_parts(plan: Plan, group_of: Mapping[int, int], options: EdgeOptions) -> list[dict[str, Any]]:
     """The verdict on every edge: whether it lies within a group, why, and what it saves, or would if the two were one.
 
     `saved_bytes` of the value need not be written where nobody else reads it; `saved_ms` is what the planner's costs came to,
     where they were asked.
     """
     ecg = ExtendedGraph(plan.partition.graph)
-    return [_verdict(ecg, edge, group_of) for edge in plan.edges]
+    return [_verdict(ecg, edge, group_of, options) for edge in plan.edges]
 
 
-def _verdict(ecg: ExtendedGraph, edge: Edge, group_of: Mapping[int, int]) -> dict[str, Any]:
+def _verdict(ecg: ExtendedGraph, edge: Edge, group_of: Mapping[int, int], options: EdgeOptions) -> dict[str, Any]:
     fused = group_of[edge.producer] == group_of[edge.consumer]
     readers = ecg.graph.users[edge.value]
     alone = edge.value not in ecg.graph.output_set and all(group_of[n] == group_of[edge.consumer] for n in readers)
     saved = None if edge.before is None or edge.after is None else (edge.before - edge.after) / 1e6
+    rule, option = (None, None) if edge.fused and not fused else options.of(edge.producer, edge.consumer, fused)
     return {
         "value": edge.value,
         "from": edge.producer,
@@ -125,6 +127,6 @@ def _verdict(ecg: ExtendedGraph, edge: Edge, group_of: Mapping[int, int]) -> dic
         "reason": APART if edge.fused and not fused else edge.reason.value,
         "saved_bytes": ecg.nbytes(edge.value) if alone else 0,
         "saved_ms": saved,
-        "rule": None,
-        "option": None,
+        "rule": rule,
+        "option": option,
     }
