@@ -3,8 +3,9 @@
 
     python examples/plan_network.py [MODEL] [--buffer 256KiB] [-o plan.html]
 
-MODEL is an ONNX file or `zoo:NAME`. The page is one file of HTML without scripts: figures, the network with its groups, what each
-keeps in the buffer, and why it ends where it does. Beside it, `plan.json` is what `fusewise explain plan.json --group N` reads.
+MODEL is an ONNX file or `zoo:NAME`. The page is one file that fetches nothing: figures, the network with its groups, what each needs
+of the buffer, why it ends where it does, and what would make room. Beside it, `plan.json` is what
+`fusewise explain plan.json --group N` reads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import argparse
 from pathlib import Path
 
 import fusewise
-from fusewise.reporting.plan_page import plan_page
+from fusewise.reporting.document.verbs import plan_document
+from fusewise.reporting.report import Report
 
 
 def main() -> None:
@@ -32,7 +34,7 @@ def main() -> None:
         proof = "proven optimal" if figures["optimal"] else "not proven"
         print(f"{scheme}: {figures['dram_bytes'] / 1e6:.3f} MB of traffic in {figures['groups']} groups, {proof}")
     best = min(plans.values(), key=lambda plan: plan.summary["dram_bytes"])
-    asked.output.write_text(plan_page(best), encoding="utf-8")
+    Report(plan_document(asked.model, fusewise.load(asked.model), best)).save(asked.output)
     best.save(asked.output.with_suffix(".json"))
     print(f"wrote {asked.output} and {asked.output.with_suffix('.json')}")
 

@@ -10,7 +10,10 @@ import pytest
 from benchmarks.layer_fusion.__main__ import main
 from benchmarks.layer_fusion.blamed import blamed_page
 from benchmarks.layer_fusion.cells import Cell
+from benchmarks.layer_fusion.drawing import DrawnEdge, columns
 from benchmarks.layer_fusion.gains import gain, interval
+from benchmarks.layer_fusion.plain import Markup, page, paragraph, section
+from benchmarks.layer_fusion.plain import table as table_of
 from benchmarks.layer_fusion.printed import PANELS, RATES, SAMPLES, TABLES, Column
 
 SMALL = ["--explainers", "none,smallest", "--plans", "30", "--seeds", "2"]
@@ -85,3 +88,18 @@ def test_explanations_stand_side_by_side() -> None:
     html, text = blamed_page(("random", "smallest"), 0.3)
     assert html.count("<svg") == 2 and html.count('stroke-width="4"') >= 10
     assert "\nrandom  " in text and "\nsmallest  " in text
+
+
+def test_names_cannot_break_the_page() -> None:
+    text = page(
+        "<title>", section("a & b", paragraph("<script>"), table_of(["<h>"], [["<td>"], [Markup("<b>ok</b>")]]))
+    )
+    assert "<script>" not in text and "<b>ok</b>" in text and "&lt;td&gt;" in text
+
+
+def test_a_chain_is_straight_and_a_branch_stands_beside_it() -> None:
+    chain = [DrawnEdge(0, 1), DrawnEdge(1, 2)]
+    assert columns(3, chain) == [0, 0, 0]
+    fork = [DrawnEdge(0, 1), DrawnEdge(0, 2), DrawnEdge(1, 3), DrawnEdge(2, 3), DrawnEdge(3, 4)]
+    found = columns(5, fork)
+    assert found[0] == found[1] == found[3] == found[4] and found[2] != found[0]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from benchmarks.layer_fusion.cells import problem_of
+from benchmarks.layer_fusion.drawing import Box, DrawnEdge, network
+from benchmarks.layer_fusion.plain import Markup, page, paragraph, section, table
 from benchmarks.layer_fusion.printed import Column
 
 from fusewise.accel.bits import bits_of
@@ -17,8 +19,6 @@ from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.space import GroupingSpace
 from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.accel.split.splitter import Splitting
-from fusewise.reporting.drawing import Box, DrawnEdge, network
-from fusewise.reporting.plain import Markup, page, paragraph, section, table
 from fusewise.words import size_text
 
 __all__ = ["blamed_page", "group_of"]

@@ -35,6 +35,7 @@ from fusewise.cli.options import (
     options_of,
     sizes_of,
 )
+from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.errors import UsageError
 from fusewise.files import write_text
 
@@ -100,6 +101,7 @@ def bench(
     sanitize: Sanitize = False,
     specialize: Specialize = 0,
     cache: Cache = True,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Time MODEL here and in other runtimes, in turn, on the same inputs and threads."""
@@ -116,9 +118,10 @@ def bench(
             "several sizes are timed, not looked into: give each symbol one size with --profile, --trace or --memory"
         )
     check_folder(trace)
+    check_report(report)
     levels = None if caches is None else parsed_levels(caches)
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
-    with progress() as report, _module(model_of(model, exported), peers) as (subject, program):
+    with progress() as tell, _module(model_of(model, exported), peers) as (subject, program):
         if batch is not None:
             subject, symbols = batched(subject, batch)
             options = replace(options, symbols={**options.symbols, **symbols})
@@ -132,13 +135,14 @@ def bench(
             weigh=weigh,
             program=program,
             sizes=sizes,
-            progress=report,
+            progress=tell,
         )
         if profile or trace is not None:
-            report("profiling", 1.0)
+            tell("profiling", 1.0)
             figures, events = api.profile(subject, options, seed=seed, tune=0.0)
         if counting is not None:
-            found["memory"] = counting(report)
+            found["memory"] = counting(tell)
+        document = None if report is None else api.report(subject, options, seed=seed, progress=tell).document
     found["model"] = model
     if trace is not None:
         write_text(trace, text.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
@@ -152,6 +156,10 @@ def bench(
             _show_roofline(found["profile"])
         if counting is not None:
             _show_memory(found["memory"])
+    if report is not None and document is not None:
+        from fusewise.reporting.document.bench import bench_part
+
+        write_report(context, report, model, "bench", {**document, "bench": bench_part(found)})
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +33,7 @@ from fusewise.cli.options import (
     options_of,
     source_of,
 )
+from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.compiled import SUFFIX
 from fusewise.errors import UsageError
 
@@ -81,6 +83,7 @@ def compile_model(
     specialize: Specialize = 0,
     passes: PassList = None,
     decisions: DecisionsFile = None,
+    report: ReportFile = None,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -89,7 +92,7 @@ def compile_model(
     Such a file is a program: whoever runs it runs your code. Sign it for those who run only what you made.
     """
     from fusewise import api
-    from fusewise.cli.show import facts, on_the_host, print_json, progress
+    from fusewise.cli.show import print_json, progress
 
     model, options = model_of(model, exported), options_of(context)
     if passes is not None:
@@ -104,15 +107,25 @@ def compile_model(
         signer(sign)  # tells of a key that is none before the work is done
     check_decisions_file(decisions)
     check_folder(output, decisions)
-    with progress() as report, traced(decisions, options.disable) as trace:
-        compiled = api.compile(source_of(model), options, trace=trace, progress=report)
+    check_report(report)
+    with progress() as tell, traced(decisions, options.disable) as trace:
+        compiled = api.compile(source_of(model), options, trace=trace, progress=tell)
         if output is not None:
-            report("writing", 1.0)
+            tell("writing", 1.0)
             compiled.save(output, sign=sign)
+        document = None if report is None else compiled.report(times=False).document
     summary = compiled.summary
     if json:
         print_json({"model": model, **summary, "output": None if output is None else str(output)})
-        return
+    else:
+        _show(model, summary, output)
+    if report is not None and document is not None:
+        write_report(context, report, model, "compile", document)
+
+
+def _show(model: str, summary: Mapping[str, Any], output: Path | None) -> None:
+    from fusewise.cli.show import facts, on_the_host
+
     facts(
         [
             ("model", model),

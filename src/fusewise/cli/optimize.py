@@ -31,6 +31,7 @@ from fusewise.cli.options import (
     threads_of,
     values_of,
 )
+from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.errors import AnswersDiffer, UsageError
 from fusewise.trace import Trace
 
@@ -130,6 +131,7 @@ Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="D
 
 
 def optimize(
+    context: typer.Context,
     model: ModelName,
     output: Output = None,
     force: Force = False,
@@ -157,6 +159,7 @@ def optimize(
     target: TargetName = "onnx",
     plot: Plot = None,
     decisions: DecisionsFile = None,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Write a better graph of MODEL for any runtime: the same answers from fewer and cheaper operators."""
@@ -168,21 +171,22 @@ def optimize(
 
     model = model_of(model, exported)
     check_decisions_file(decisions)
+    check_report(report)
     _check_words(model, (output, plot, decisions), target, force)
     require_known(disable or (), others=_names_in(rules or ()) if disable else ())
     stays_free = search == "none" and pipeline is None  # a search and a pipeline weigh by sizes
-    with progress() as report, traced(decisions, disable or ()) as asked:
+    with progress() as tell, traced(decisions, disable or ()) as asked:
         trace = Trace(disabled=frozenset(disable or ())) if asked is None else asked
-        report("loading", 0.0)
+        tell("loading", 0.0)
         given: dict[str, Any] = {"shapes": shapes_of(shape), "symbols": symbols_of(symbol), "values": values_of(value)}
         loaded = api.load(source_of(model), **given, free=stays_free)
         before = Before.run(pipeline, loaded, trace, exact)
-        report("rewriting", 0.0)
+        tell("rewriting", 0.0)
         found = optimized(
             before.graph,
             passes=passes and pipeline is None,
             trace=trace,
-            progress=report,
+            progress=tell,
             search=search,
             alpha=alpha,
             budget=budget,
@@ -198,7 +202,7 @@ def optimize(
             folder=api.cache_folder(cache),
         )
         against = (None if any(given.values()) else model, loaded) if check else None
-        checked = None if output is None else _written(found.graph, output, target, against, report)
+        checked = None if output is None else _written(found.graph, output, target, against, tell)
     if plot is not None:
         _draw(found, model, plot)
     counts = {"before": _operators(loaded), "after": _operators(found.graph)}
@@ -209,6 +213,12 @@ def optimize(
         before.show(found.graph)
         _show(found, model)
         _show_written(counts, output, checked, _other_target(found.graph) if target == "onnx" else [])
+    if report is not None:
+        from fusewise.reporting.document.verbs import optimize_document
+
+        told = {"alpha": alpha, "budget": budget, "answers": None if checked is None else checked.sentence}
+        document = optimize_document(model, loaded, found, trace, threads=threads_of(threads), **told)
+        write_report(context, report, model, "optimize", document)
 
 
 def _named(model: str, output: Path | None) -> dict[str, str | None]:

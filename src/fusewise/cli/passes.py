@@ -26,6 +26,7 @@ from fusewise.cli.options import (
     source_of,
     threads_of,
 )
+from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.errors import UsageError
 from fusewise.words import no_such
 
@@ -73,6 +74,7 @@ List = Annotated[bool, typer.Option("--list", help="List all passes and named pi
 
 
 def passes(
+    context: typer.Context,
     model: Model = None,
     output: Output = None,
     experiment: ExperimentName = None,
@@ -92,6 +94,7 @@ def passes(
     seed: Seed = 0,
     cache: Cache = True,
     listed: List = False,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Say of which family MODEL is, which passes have anything to do there, and what their order is worth."""
@@ -106,29 +109,48 @@ def passes(
     model = model_of(model, exported)
     _check(output, experiment, objective)
     check_folder(output, state)
+    check_report(report)
     graph = api.load(source_of(model), shapes=shapes_of(shape), symbols=numbers_of(symbol))
     how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed}
-    with progress() as report:
+    with progress() as tell:
         if experiment is not None:
-            given = {"look_inside": look_inside, "progress": report, **({} if measure else {"budget": None})}
-            _compare(graph, model, (experiment, approximate), json, {**how, **given})
+            given = {"look_inside": look_inside, "progress": tell, **({} if measure else {"budget": None})}
+            rows = _compare(graph, model, (experiment, approximate), json, {**how, **given})
+            if report is not None:
+                _report_experiment(context, (experiment, rows), graph, model, report)
             return
         found = selecting.selection(graph, family=family, exact=exact)
         if search is not None:
             allowed: dict[str, Any] = {"exact": exact, "approximate": approximate, "state": state}
             wanted = selecting.OrderSearch(objective, search, cache=api.cache_folder(cache), **allowed, **how)
-            found = selecting.with_search(found, graph, wanted, progress=report)
+            found = selecting.with_search(found, graph, wanted, progress=tell)
         if measure:
-            report("measuring", 1.0)
+            tell("measuring", 1.0)
             found = selecting.with_figures(found, **how)
         if batches is not None:
-            report("measuring batches", 1.0)
+            tell("measuring batches", 1.0)
             told = selecting.best_batch(lambda n: _at_batch(model, n), _numbers(batches), **how)
             found = replace(found, batches=told)
     if output is not None:
         _save(output, found, model)
     summary = {"model": model, **found.summary, "output": None if output is None else str(output)}
     print_json(summary) if json else _show(found, graph, summary)
+    if report is not None:
+        from fusewise.reporting.document.verbs import passes_document
+
+        document = passes_document(model, graph, found, threads=how["threads"])
+        write_report(context, report, model, "passes", document)
+
+
+def _report_experiment(
+    context: typer.Context, found: tuple[str, Sequence[Mapping[str, Any]]], graph: Graph, model: str, path: Path
+) -> None:
+    """The report of an experiment, by its name and rows."""
+    from fusewise.reporting.document.passes import experiment_part
+    from fusewise.reporting.document.verbs import graph_document
+
+    document = graph_document(model, graph, "passes", threads_of(context.params["threads"]))
+    write_report(context, path, model, "passes", {**document, "passes": experiment_part(*found)})
 
 
 def _check(output: Path | None, experiment: str | None, objective: str) -> None:
@@ -143,7 +165,9 @@ def _check(output: Path | None, experiment: str | None, objective: str) -> None:
     objective_named(objective)
 
 
-def _compare(graph: Graph, model: str, which: tuple[str, bool], json: bool, how: Mapping[str, Any]) -> None:
+def _compare(
+    graph: Graph, model: str, which: tuple[str, bool], json: bool, how: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Run the lists of an experiment, with approximations where allowed, and show a row for each."""
     from fusewise import selecting
     from fusewise.cli.show import print_json
@@ -153,6 +177,7 @@ def _compare(graph: Graph, model: str, which: tuple[str, bool], json: bool, how:
     lists = [replace(one, approximate=approximate or one.approximate) for one in EXPERIMENTS[experiment]]
     rows = selecting.experiment(graph, lists, **how)
     print_json({"model": model, "experiment": experiment, "rows": rows}) if json else _show_rows(model, rows)
+    return rows
 
 
 def _numbers(text: str) -> list[int]:

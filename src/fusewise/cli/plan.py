@@ -21,6 +21,7 @@ from fusewise.cli.options import (
     shapes_of,
     source_of,
 )
+from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.cli.sweep import run_file
 from fusewise.errors import UsageError
 
@@ -79,6 +80,7 @@ ENDINGS = (".json", ".onnx", ".html")
 
 
 def plan(
+    context: typer.Context,
     model: Model = None,
     hardware: HardwareName = "edge-256k",
     buffer: Buffer = None,
@@ -100,6 +102,7 @@ def plan(
     sweep: SweepFile = None,
     workers: Workers = 1,
     executor: ExecutorName = "processes",
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Plan how an accelerator with a small on-chip buffer should run MODEL: groups of operators that keep their data inside."""
@@ -108,6 +111,8 @@ def plan(
     from fusewise.planning import PlanOptions
 
     if sweep is not None:
+        if report is not None:
+            raise UsageError("a report is of one plan: leave out --report, or --sweep")
         if exported:
             raise UsageError("a sweep names its models itself: write zoo:NAME@exported there and leave out --exported")
         run_file(sweep, model, output or (), workers, executor, json)
@@ -119,6 +124,9 @@ def plan(
     for path in output or ():
         if path.suffix not in ENDINGS:
             raise UsageError(f"a plan is written as {', '.join(ENDINGS)}, not as {path.name!r}")
+    pages = [path for path in output or () if path.suffix == ".html"]
+    for path in (report, *pages):
+        check_report(path)
     chosen = PlanOptions(
         hardware=hardware,
         buffer=buffer,
@@ -134,14 +142,23 @@ def plan(
         seconds=seconds,
         seed=seed,
     )
-    with progress() as report:
-        found = api.plan(source_of(model), chosen, shapes=shapes_of(shape), symbols=numbers_of(symbol), progress=report)
+    given: dict[str, Any] = {"shapes": shapes_of(shape), "symbols": numbers_of(symbol)}
+    with progress() as tell:
+        found = api.plan(source_of(model), chosen, **given, progress=tell)
     for path in output or ():
-        _write(found, path)
+        if path not in pages:
+            found.save(path)
     if json:
         print_json({"model": model, **found.summary})
     else:
         _show(found, model)
+    pages += [] if report is None else [report]
+    if pages:
+        from fusewise.reporting.document.verbs import plan_document
+
+        document = plan_document(model, api.load(source_of(model), **given), found)
+        for path in pages:
+            write_report(context, path, model, "plan", document)
 
 
 def _settings(texts: Iterable[str] | None) -> dict[str, object]:
@@ -154,16 +171,6 @@ def _settings(texts: Iterable[str] | None) -> dict[str, object]:
         words: dict[str, object] = {"true": True, "false": False}
         found[name] = words.get(value, int(value) if value.isdecimal() else value)
     return found
-
-
-def _write(found: Planning, path: Path) -> None:
-    from fusewise.files import write_text
-    from fusewise.reporting.plan_page import plan_page
-
-    if path.suffix == ".html":
-        write_text(path, plan_page(found))
-    else:
-        found.save(path)
 
 
 def _show(found: Planning, model: str) -> None:

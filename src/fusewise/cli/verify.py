@@ -28,6 +28,7 @@ from fusewise.cli.options import (
     options_of,
     source_of,
 )
+from fusewise.cli.reports import ReportFile, check_report, write_report
 
 if TYPE_CHECKING:
     from fusewise.benchmarking.verification import Case
@@ -68,6 +69,7 @@ def verify(
     sanitize: Sanitize = False,
     cache: Cache = True,
     decisions: DecisionsFile = None,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Compare MODEL's answers with ONNX Runtime (or ONNX's reference) on random or hostile inputs; find what is to blame."""
@@ -78,10 +80,12 @@ def verify(
     model, options = model_of(model, exported), options_of(context)
     check_decisions_file(decisions)
     check_folder(decisions)
+    check_report(report)
     how: dict[str, Any] = {"seed": seed, "inputs": inputs, "tolerance": tolerance, "bisect": bisect}
-    with progress() as report, traced(decisions, options.disable) as trace:
-        report(f"verifying {model}", 0.0)
+    with progress() as tell, traced(decisions, options.disable) as trace:
+        tell(f"verifying {model}", 0.0)
         found = api.verify(source_of(model), options, trace=trace, **how)
+        document = None if report is None else api.report(source_of(model), options, times=False).document
     if json:
         print_json({"model": model, **found.summary})
     else:
@@ -96,6 +100,10 @@ def verify(
                 ("decisions", str(found.decisions)),
             ]
         )
+    if report is not None and document is not None:
+        from fusewise.reporting.document.verification import verification_part
+
+        write_report(context, report, model, "verify", {**document, "verification": verification_part(found)})
     if not found.agrees:
         raise AnswersDiffer(f"{model}: {found.sentence}")
     if not json:

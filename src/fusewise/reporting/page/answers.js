@@ -80,6 +80,7 @@
         ["threads", count(part.threads)],
         ["precision", part.precision],
       ]),
+      el("div", { class: "charts" }),
     );
     if (!single) {
       const names = [...new Set(part.sizes.flatMap((row) => row.runtimes.map((one) => one.runtime)))];

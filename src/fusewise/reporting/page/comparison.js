@@ -88,7 +88,7 @@
     const { card, list, soft } = fusewise.parts;
     const told = part.differences.map((row) => `${row.what}: ${row.first} in the first, ${row.second} in the second`);
     element.append(card("The two reports", sides(part), told.length ? [el("h4", {}, "What differs in how they were made"), list(told)] : soft("Both were made with the same version, machine and options.")));
-    element.append(card("Figures", pairs(part.figures, "Figures of both")));
+    element.append(card("Figures", pairs(part.figures, "Figures of both")), el("div", { class: "charts" }));
     if (part.stages.length) element.append(card("Time to compile, by stage", pairs(part.stages, "Stages of both")));
     if (part.groups.length) element.append(card("Groups", soft("Groups that cover the same nodes of the model as it was written stand in one row; where nodes are grouped otherwise, these groups together."), groups(part)));
     element.append(card("Decisions", soft(`${count(part.decisions.both)} decisions are the same.`), decisions(part.decisions.first, "first"), decisions(part.decisions.second, "second")));

@@ -22,7 +22,7 @@ from fusewise.reporting.page.overview import overview, tabs_of, visible
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["html"]
+__all__ = ["html", "require_pages"]
 
 _HERE = Path(__file__).parent
 _LIBRARIES = _HERE.parent / "libraries"
@@ -54,6 +54,11 @@ def html(document: Mapping[str, Any]) -> str:
         **overview(document),
     )
     return text
+
+
+def require_pages() -> None:
+    """`UsageError` where Jinja2 is not installed: before work that a page is to be made of."""
+    _environment()
 
 
 def _environment() -> Environment:

@@ -71,6 +71,7 @@
     const part = fusewise.document.passes;
     const { figures, card, paragraph } = fusewise.parts;
     if (part.experiment) {
+      element.append(el("div", { class: "charts" }));
       element.append(card(`Experiment: ${part.experiment.name}`, experiment(part.experiment)));
       for (const row of part.experiment.rows) element.append(card(row.pipeline, el("details", {}, el("summary", {}, `${count(row.pass_ms.length)} runs, ${ms(row.total_pass_ms)}`), table({ columns: [{ title: "Pass", key: "pass" }, { title: "Time", key: "ms", show: (one) => ms(one.ms), number: true }, { title: "", sort: false, hidden: true, show: (one) => (one.changed ? "changed the graph" : one.why || "nothing to do") }], rows: row.pass_ms, caption: `Passes of ${row.pipeline}` }))));
       return;
@@ -86,6 +87,7 @@
         ...part.metrics.map((metric) => [metric.name.toLowerCase(), metric.value === null ? null : metric.text, metric.unit]),
         ["order chosen", search?.chosen, search ? `${search.speedup.toFixed(3)} times the default${search.at_least ? `, at least ${search.at_least.toFixed(3)}` : ""}` : ""],
       ]),
+      el("div", { class: "charts" }),
     );
     const nearest = part.nearest.map((one) => ({ ...one }));
     element.append(

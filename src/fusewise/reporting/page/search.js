@@ -80,6 +80,7 @@
         ["time", part.search === "none" ? null : ms(part.seconds * 1000)],
         ["as a whole", timed ? `${timed.speedup.toFixed(3)} times as fast` : null, timed ? `in ${timed.runtime}, at least ${timed.at_least.toFixed(3)}` : ""],
       ]),
+      el("div", { class: "charts" }),
     );
     const notes = [...part.notes, ...(part.answers ? [`Answers ${part.answers}`] : []), ...part.refused.map((one) => `${one.rule} is not used: ${one.reason}`)];
     if (notes.length) element.append(card("Notes", list(notes)));
@@ -91,8 +92,8 @@
     element.append(card("Operators", operators()));
   }
 
-  document.addEventListener("fusewise-point", (event) => {
-    if (part && part.points[event.detail]) show(event.detail);
+  document.addEventListener("fusewise-chart", (event) => {
+    if (part && event.detail?.kind === "search" && part.points[event.detail.id]) show(event.detail.id);
   });
   (fusewise.sections = fusewise.sections || {}).search = { title: "Search", mount };
 })();

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fusewise.reporting.plain import Markup
+from benchmarks.layer_fusion.plain import Markup
 
 __all__ = ["Box", "DrawnEdge", "columns", "network"]
 
