@@ -3,8 +3,8 @@
 
     python examples/plan_network.py [MODEL] [--buffer 256KiB] [-o plan.html]
 
-MODEL is an ONNX file or `zoo:NAME`. The page is one file that fetches nothing: figures, the network with its groups, what each needs
-of the buffer, why it ends where it does, and what would make room. Beside it, `plan.json` is what
+MODEL is an ONNX file or `zoo:NAME`. The page is one file that fetches nothing: figures, the network with its groups, what each
+needs of the buffer, why it ends where it does, and what would make room. Beside it, `plan.json` is what
 `fusewise explain plan.json --group N` reads.
 """
 

@@ -216,8 +216,8 @@ def optimize(
     if report is not None:
         from fusewise.reporting.document.verbs import optimize_document
 
-        told = {"alpha": alpha, "budget": budget, "answers": None if checked is None else checked.sentence}
-        document = optimize_document(model, loaded, found, trace, threads=threads_of(threads), **told)
+        asked_for = {"alpha": alpha, "budget": budget, "answers": None if checked is None else checked.sentence}
+        document = optimize_document(model, loaded, found, trace, threads=threads_of(threads), **asked_for)
         write_report(context, report, model, "optimize", document)
 
 

@@ -125,8 +125,8 @@ def plan(
         if path.suffix not in ENDINGS:
             raise UsageError(f"a plan is written as {', '.join(ENDINGS)}, not as {path.name!r}")
     pages = [path for path in output or () if path.suffix == ".html"]
-    for path in (report, *pages):
-        check_report(path)
+    for page in (report, *pages):
+        check_report(page)
     chosen = PlanOptions(
         hardware=hardware,
         buffer=buffer,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +26,7 @@ from fusewise.cli.options import (
     options_of,
     source_of,
 )
+from fusewise.cli.reports import command_of
 from fusewise.cli.streams import note
 from fusewise.errors import UsageError
 
@@ -119,6 +119,6 @@ def _made(subject: str, context: typer.Context) -> Report:
     model, options = model_of(subject, words["exported"]), options_of(context)
     with progress() as tell:
         made = api.report(source_of(model), options, times=words["times"], seed=words["seed"], progress=tell)
-    made.document["made"]["command"] = shlex.join(("fusewise", *(context.find_root().obj or ())))
+    made.document["made"]["command"] = command_of(context)
     made.document["title"] = model
     return made

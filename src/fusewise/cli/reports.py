@@ -57,14 +57,11 @@ def _told(value: object) -> str:
 
 def write_report(context: typer.Context, path: Path, name: str, verb: str, document: dict[str, Any]) -> None:
     """Write the document of a `verb` about the model called `name`, and say so."""
-    from fusewise.reporting.document.verb_charts import verb_charts
     from fusewise.reporting.report import Report
 
     whole = {**document, "title": name, "verb": verb}
     whole["made"] = {**document["made"], "command": command_of(context)}
     whole["model"] = {**document["model"], "name": name}
     whole["options"] = document["options"] or given_words(context)
-    if path.suffix == ".html":
-        whole["charts"] = [*(document.get("charts") or ()), *verb_charts(whole)]
     Report(whole).save(path)
     note(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -31,7 +31,7 @@
     const ways = (row) => (row.another_way ? el("details", {}, el("summary", {}, `${row.first_ways[0] || "none"} → ${row.second_ways[0] || "none"}`), el("p", {}, `First: ${row.first_ways.join("; ") || "none"}`), el("p", {}, `Second: ${row.second_ways.join("; ") || "none"}`)) : el("span", { class: "soft" }, row.second_ways[0] || ""));
     const columns = [
       { title: "Group", key: "title" },
-      { title: "Written nodes", value: (row) => row.written[0] || "", show: (row) => fusewise.parts.names(row.written, 2) },
+      { title: "Written nodes", class: "wide", value: (row) => row.written[0] || "", show: (row) => fusewise.parts.names(row.written, 2) },
       ...(timed
         ? [
             { title: "First", key: "first", show: (row) => ms(row.first), number: true },
@@ -41,7 +41,7 @@
           ]
         : []),
       { title: "What differs", value: told, show: told },
-      { title: "Kernels", sort: false, show: ways },
+      { title: "Kernels", class: "wide", sort: false, show: ways },
     ];
     const differing = part.groups.filter((row) => row.regrouped || row.another_way);
     const box = table({ columns, rows: part.groups, caption: "Groups of both, matched by the nodes of the model", limit: 50 });

@@ -13,7 +13,7 @@
       { title: "Pass", key: "pass", show: (row) => el("span", { title: row.what }, row.pass) },
       { title: "Nodes", value: (row) => row.nodes_after - row.nodes_before, show: (row) => (row.changed ? `${count(row.nodes_before)} to ${count(row.nodes_after)}` : ""), number: true },
       { title: "Time", key: "ms", show: (row) => ms(row.ms), number: true },
-      { title: "What it did", value: (row) => (row.changed ? did(row) || row.what : row.why), show: (row) => (row.changed ? did(row) || row.what : el("span", { class: "soft" }, row.why || "nothing to do")) },
+      { title: "What it did", class: "wide", value: (row) => (row.changed ? did(row) || row.what : row.why), show: (row) => (row.changed ? did(row) || row.what : el("span", { class: "soft" }, row.why || "nothing to do")) },
     ];
     const box = table({ columns, rows: changed.length ? changed : numbered, caption: "Runs of passes" });
     const all = el("input", { type: "checkbox", on: { change: () => box.update(all.checked ? numbered : changed) } });

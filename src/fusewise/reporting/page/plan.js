@@ -18,7 +18,7 @@
     const most = Math.max(1, ...part.groups.map((row) => row.dram_bytes));
     const columns = [
       { title: "Group", key: "id" },
-      { title: "From … to", value: (row) => row.first, show: range },
+      { title: "From … to", class: "wide", value: (row) => row.first, show: range },
       { title: "Operators", value: (row) => row.nodes.length, show: (row) => count(row.nodes.length), number: true },
       { title: "Buffer need", key: "buffer_bytes", show: (row) => [gauge(row.buffer_bytes, part.capacity_bytes * 1.02, part.capacity_bytes), bytes(row.buffer_bytes)], number: true },
       { title: "Of the buffer", value: (row) => row.buffer_bytes, show: (row) => percent(row.buffer_bytes / part.capacity_bytes, 0), number: true },
@@ -37,11 +37,11 @@
     const columns = [
       { title: "From group", key: "before", show: (row) => group(row.before) },
       { title: "To group", key: "after", show: (row) => group(row.after) },
-      { title: "Edge", value: (row) => named(row.producer), show: (row) => [link(row.producer), " → ", link(row.consumer)] },
-      { title: "Why they are not one", key: "reason", show: (row) => [el("b", {}, row.reason), `${row.sentence.slice(row.sentence.indexOf(row.reason) + row.reason.length)}`] },
+      { title: "Edge", class: "wide", value: (row) => named(row.producer), show: (row) => [link(row.producer), " → ", link(row.consumer)] },
+      { title: "Why they are not one", class: "wide", key: "reason", show: (row) => [el("b", {}, row.reason), `${row.sentence.slice(row.sentence.indexOf(row.reason) + row.reason.length)}`] },
       { title: "Crosses DRAM", key: "crossing_bytes", show: (row) => bytes(row.crossing_bytes), number: true },
       { title: "Needed as one", key: "needs_bytes", show: (row) => (row.needs_bytes === null ? "" : bytes(row.needs_bytes)), number: true },
-      { title: "What makes room", value: (row) => row.option || "", show: (row) => option(row.option) },
+      { title: "What makes room", class: "wide", value: (row) => row.option || "", show: (row) => option(row.option) },
     ];
     const box = table({ columns, rows: part.boundaries, caption: "Why groups end where they do", limit: 60 });
     const choice = el("select", { "aria-label": "Reason", on: { change: () => box.update(part.boundaries.filter((row) => !choice.value || row.reason === choice.value)) } }, el("option", { value: "" }, `all reasons (${count(part.boundaries.length)})`), reasons.map((reason) => el("option", { value: reason }, `${reason} (${count(part.boundaries.filter((row) => row.reason === reason).length)})`)));
@@ -52,11 +52,11 @@
     const { gauge, option } = fusewise.parts;
     const most = Math.max(1, ...part.excluded.map((row) => row.buffer_bytes || 0));
     const columns = [
-      { title: "Operator", key: "name", show: (row) => link(row.node) },
+      { title: "Operator", class: "wide", key: "name", show: (row) => link(row.node) },
       { title: "Why", key: "reason" },
       { title: "Buffer need", key: "buffer_bytes", show: (row) => (row.buffer_bytes === null ? "none would do" : [gauge(row.buffer_bytes, most, part.capacity_bytes), bytes(row.buffer_bytes)]), number: true },
       { title: "DRAM", key: "dram_bytes", show: (row) => bytes(row.dram_bytes), number: true },
-      { title: "What makes room", value: (row) => row.option || "", show: (row) => option(row.option) },
+      { title: "What makes room", class: "wide", value: (row) => row.option || "", show: (row) => option(row.option) },
     ];
     return table({ columns, rows: part.excluded, caption: "Operators that are left out", limit: 60 });
   }
@@ -71,7 +71,7 @@
       return cell;
     };
     const columns = [
-      { title: "Part", sort: false, show: indent },
+      { title: "Part", class: "wide", sort: false, show: indent },
       { title: "What became of it", sort: false, show: (row) => (row.split || row.group === null ? told(row) : button(told(row), () => fusewise.select(target(row.group)), { class: "link" })) },
       { title: "Operators", sort: false, number: true, show: (row) => count(row.nodes.length) },
       { title: "Buffer need", sort: false, number: true, show: (row) => (row.buffer_bytes === null ? "no buffer would do" : [gauge(row.buffer_bytes, most * 1.02, part.capacity_bytes), bytes(row.buffer_bytes)]) },

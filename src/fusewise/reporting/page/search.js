@@ -43,8 +43,8 @@
       { title: "Step", key: "step" },
       { title: "Cost", value: (row) => row.cost, show: (row) => [amount(row.cost), row.step === part.best ? el("b", { class: "tag" }, "best") : null], number: true },
       { title: "Change", value: (row) => change(row), show: (row) => signed(change(row)), number: true },
-      { title: "Substitution", value: (row) => row.rule || "", show: (row) => el("button", { type: "button", class: "link", on: { click: () => show(row.step) } }, row.rule || "start") },
-      { title: "Where", value: (row) => row.where[0] || "", show: (row) => fusewise.parts.names(row.where, 2) },
+      { title: "Substitution", class: "wide", value: (row) => row.rule || "", show: (row) => el("button", { type: "button", class: "link", on: { click: () => show(row.step) } }, row.rule || "start") },
+      { title: "Where", class: "wide", value: (row) => row.where[0] || "", show: (row) => fusewise.parts.names(row.where, 2) },
       { title: "Nodes", value: (row) => (row.change ? row.change.added.length - row.change.removed.length : null), show: (row) => (row.change ? `-${row.change.removed.length} +${row.change.added.length}` : ""), number: true },
     ];
     return table({ columns, rows: part.points, caption: "Path of the search", limit: 200, sorted: null });
