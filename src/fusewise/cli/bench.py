@@ -148,14 +148,7 @@ def bench(
         write_text(trace, text.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
     if profile:
         found["profile"] = figures
-    if json:
-        print_json(found)
-    else:
-        _show(found)
-        if profile:
-            _show_roofline(found["profile"])
-        if counting is not None:
-            _show_memory(found["memory"])
+    print_json(found) if json else _show(found)
     if report is not None and document is not None:
         from fusewise.reporting.document.bench import bench_part
 
@@ -200,10 +193,11 @@ def _counted(subject: Any, options: Any, seed: int, levels: Any, seconds: float,
 
 
 def _show(found: dict[str, Any]) -> None:
-    if "sizes" in found:
-        _show_sizes(found)
-    else:
-        _show_one(found)
+    _show_sizes(found) if "sizes" in found else _show_one(found)
+    if "profile" in found:
+        _show_roofline(found["profile"])
+    if "memory" in found:
+        _show_memory(found["memory"])
 
 
 def _show_sizes(found: dict[str, Any]) -> None:

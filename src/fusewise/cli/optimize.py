@@ -130,6 +130,10 @@ Check = Annotated[
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution.")]
 
 
+_SETTINGS = ("search", "alpha", "budget", "seconds", "cost", "machine", "faster_in", "pieces", "workers", "exact")
+"""Words of the command line that are settings of a search as they stand."""
+
+
 def optimize(
     context: typer.Context,
     model: ModelName,
@@ -170,7 +174,6 @@ def optimize(
     from fusewise.optimizing import optimized
 
     model = model_of(model, exported)
-    check_decisions_file(decisions)
     check_report(report)
     _check_words(model, (output, plot, decisions), target, force)
     require_known(disable or (), others=_names_in(rules or ()) if disable else ())
@@ -187,19 +190,10 @@ def optimize(
             passes=passes and pipeline is None,
             trace=trace,
             progress=tell,
-            search=search,
-            alpha=alpha,
-            budget=budget,
-            seconds=seconds,
-            cost=cost,
-            machine=machine,
-            faster_in=faster_in,
-            pieces=pieces,
-            workers=workers,
             rules=tuple(rules or ()),
             threads=threads_of(threads),
-            exact=exact,
             folder=api.cache_folder(cache),
+            **{name: context.params[name] for name in _SETTINGS},
         )
         against = (None if any(given.values()) else model, loaded) if check else None
         checked = None if output is None else _written(found.graph, output, target, against, tell)
@@ -214,11 +208,18 @@ def optimize(
         _show(found, model)
         _show_written(counts, output, checked, _other_target(found.graph) if target == "onnx" else [])
     if report is not None:
-        from fusewise.reporting.document.verbs import optimize_document
+        _report(context, report, (loaded, found, trace), None if checked is None else checked.sentence)
 
-        asked_for = {"alpha": alpha, "budget": budget, "answers": None if checked is None else checked.sentence}
-        document = optimize_document(model, loaded, found, trace, threads=threads_of(threads), **asked_for)
-        write_report(context, report, model, "optimize", document)
+
+def _report(context: typer.Context, path: Path, made: tuple[Graph, Optimization, Trace], answers: str | None) -> None:
+    """The report of what was made: the model as it was loaded, what came of it, the decisions."""
+    from fusewise.reporting.document.verbs import optimize_document
+
+    words = context.params
+    model = model_of(words["model"], words["exported"])
+    how = {"alpha": words["alpha"], "budget": words["budget"], "answers": answers}
+    document = optimize_document(model, *made, threads=threads_of(words["threads"]), **how)
+    write_report(context, path, model, "optimize", document)
 
 
 def _named(model: str, output: Path | None) -> dict[str, str | None]:
@@ -229,8 +230,9 @@ def _check_words(model: str, files: tuple[Path | None, Path | None, Path | None]
     """`UsageError` for what can be known to be wrong of the files to write (graph, plot, decisions) before any work is done."""
     from fusewise.passes.onnxruntime_operators import check_target
 
-    output, plot, _ = files
+    output, plot, decisions = files
     check_target(target)
+    check_decisions_file(decisions)
     check_folder(*files)
     for path, ending in ((output, ".onnx"), (plot, ".svg")):
         if path is not None and path.suffix != ending:
