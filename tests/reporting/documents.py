@@ -161,7 +161,7 @@ def small(named: Callable[[str], str] = lambda text: text) -> dict[str, Any]:
         "times": {
             "ms": 0.42,
             "runs": 20,
-            "disturbed": named("no"),
+            "disturbed": named("Other programs were in the way."),
             "limits": {"gflops": 100.0, "copy_gbs": 12.5, "levels": [{"name": "L1", "bytes": 32768, "gbs": 200.0}]},
             "groups": [
                 _time(0, named("Conv+Relu"), 0.3, 0.75),

@@ -29,7 +29,7 @@
       kernels: by(whole.kernels, "id"),
       steps: by(whole.steps, "index"),
       times: by(whole.times?.groups, "group"),
-      buffers: by(whole.memory?.buffers, "value"),
+      buffers: new Map((whole.memory?.buffers || []).flatMap((row) => [row.value, ...(row.values || [])].map((value) => [value, row]))),
       decisions: new Map(),
       verdicts: new Map(),
     };

@@ -50,6 +50,7 @@ def overview(document: Mapping[str, Any]) -> dict[str, Any]:
         "made": document.get("made") or {},
         "figures": _figures(document),
         "about": _about(document),
+        "disturbed": _sentence((document.get("times") or {}).get("disturbed") or ""),
         "stages": _stages(document),
         "dominating": _dominating(document, ranked),
         "measured": bool(document.get("times")),
@@ -205,6 +206,11 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
+
+
+def _sentence(text: str) -> str:
+    """Words as a sentence of their own."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
 
 
 def _counted(count: object, what: str) -> str:
