@@ -156,7 +156,10 @@ def small(named: Callable[[str], str] = lambda text: text) -> dict[str, Any]:
                 {"step": 1, "live_bytes": 65536},
                 {"step": 2, "live_bytes": 65576},
             ],
-            "buffers": [{"value": c, "kind": "arena", "offset": 0, "bytes": 65536, "first": 0, "last": 2}],
+            "buffers": [
+                {"value": c, "values": [b, c], "kind": "arena", "offset": 0, "bytes": 65536, "first": 0, "last": 2},
+                {"value": "", "values": [], "kind": "workspace", "offset": 65536, "bytes": 4096, "first": 0, "last": 0},
+            ],
         },
         "times": {
             "ms": 0.42,

@@ -38,8 +38,8 @@
     return element;
   }
 
-  // A name of the model: it keeps its direction to itself.
-  const name = (text) => el("bdi", { class: "name" }, text);
+  // A name of the model: it keeps its direction to itself. What has none is said to have none.
+  const name = (text) => (text === "" ? el("span", { class: "soft" }, "unnamed") : el("bdi", { class: "name" }, text));
 
   function button(label, act, attributes = {}) {
     return el("button", { type: "button", ...attributes, on: { click: act } }, label);
@@ -154,6 +154,7 @@
       if (!aim) return el("tr", {}, cells);
       const made = el("tr", { class: "pick", data: { kind: aim.kind, id: aim.id, graph: aim.graph || "" } }, cells);
       const first = cells[0];
+      if (!first.textContent) first.append(el("span", { class: "soft" }, "unnamed"));
       first.replaceChildren(button([...first.childNodes], () => fusewise.select(aim), { class: "link" }));
       made.addEventListener("click", (event) => {
         if (!event.target.closest("button, a, summary") && !String(getSelection())) fusewise.select(aim);

@@ -96,7 +96,7 @@
   function find() {
     const all = search(input.value);
     hits = all.slice(0, MOST);
-    const option = (entry, k) => el("div", { role: "option", id: `hit-${k}`, "aria-selected": "false", class: "hit", on: { mousedown: (event) => event.preventDefault(), click: () => choose(entry) } }, el("span", { class: "hit-kind" }, entry.kind), el("span", { class: "hit-name" }, name(entry.label)), el("span", { class: "soft hit-about" }, name(entry.about)));
+    const option = (entry, k) => el("div", { role: "option", id: `hit-${k}`, "aria-selected": "false", class: "hit", on: { mousedown: (event) => event.preventDefault(), click: () => choose(entry) } }, el("span", { class: "hit-kind" }, entry.kind), el("span", { class: "hit-name" }, name(entry.label)), el("span", { class: "soft hit-about" }, entry.about && name(entry.about)));
     box.replaceChildren(...hits.map(option));
     const asked = Boolean(input.value.trim());
     if (asked && !hits.length) box.append(el("div", { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "hit soft" }, "Nothing has this name."));

@@ -70,7 +70,7 @@
     ];
     const columns = [
       { title: "Group", value: (row) => row.title, show: (row) => [name(row.title), el("span", { class: "soft" }, ` ${row.id}`)] },
-      { title: "Around", value: (row) => row.lead?.name ?? "", class: "way", show: (row) => name(row.lead?.name ?? "") },
+      { title: "Around", value: (row) => row.lead?.name ?? "", class: "way", show: (row) => row.lead && name(row.lead.name) },
       ...(measured ? timed : []),
       { title: "Operators", number: true, value: (row) => row.nodes.length, show: (row) => count(row.nodes.length) },
       { title: "Arithmetic", number: true, key: "flops", show: (row) => (row.flops ? short(row.flops) : "") },
@@ -93,8 +93,8 @@
     });
     const columns = [
       { title: "Kernel", value: (row) => row.symbol, show: (row) => name(row.symbol) },
-      { title: "Family", key: "family", show: (row) => name(row.family || "") },
-      { title: "Schedule", sort: false, class: "way", show: (row) => name(scheduled(row)) },
+      { title: "Family", key: "family", show: (row) => row.family && name(row.family) },
+      { title: "Schedule", sort: false, class: "way", show: (row) => scheduled(row) && name(scheduled(row)) },
       { title: "Steps", number: true, key: "used", show: (row) => count(row.used) },
       ...(rows.some((row) => row.ms !== null) ? [{ title: "Time of its groups", number: true, key: "ms", show: (row) => ms(row.ms) }] : []),
       { title: "Lines of LLVM IR", number: true, key: "lines", show: (row) => count(row.lines) },
@@ -111,7 +111,7 @@
   }
 
   // Text of a few names, and how many more there are.
-  const few = (names, most = 2) => [name(names.slice(0, most).join(", ")), names.length > most ? el("span", { class: "soft" }, ` and ${count(names.length - most)} more`) : null];
+  const few = (names, most = 2) => names.length > 0 && [name(names.slice(0, most).join(", ")), names.length > most ? el("span", { class: "soft" }, ` and ${count(names.length - most)} more`) : null];
 
   const optional = (row) => (row.option ? el("code", {}, row.option) : "");
 
@@ -122,7 +122,7 @@
       { title: "Kind", key: "kind" },
       { title: "Outcome", key: "outcome", show: fusewise.details.outcomeMark },
       { title: "Where", value: (row) => row.where[0] || "", class: "way", show: (row) => few(row.where) },
-      { title: "Reason", key: "reason", class: "way", show: (row) => name(row.reason || "") },
+      { title: "Reason", key: "reason", class: "way", show: (row) => row.reason && name(row.reason) },
       ...(rows.some((row) => row.outcome !== "idle" && fusewise.details.figures(row)) ? [{ title: "Cost", sort: false, show: (row) => fusewise.details.figures(row) }] : []),
       ...(rows.some((row) => row.option) ? [{ title: "Changed by", key: "option", show: optional }] : []),
     ];
@@ -143,7 +143,7 @@
       { title: "To", value: (row) => row.toName, class: "way", show: (row) => name(row.toName) },
       { title: "Outcome", key: "outcome", show: (row) => fusewise.details.state(row.fused, "fused", "not fused") },
       { title: "Verdict", key: "verdict" },
-      { title: "Reason", key: "why", class: "way", show: (row) => name(row.why) },
+      { title: "Reason", key: "why", class: "way", show: (row) => row.why && name(row.why) },
       { title: "Bytes", number: true, key: "saved_bytes", show: (row) => (row.saved_bytes ? bytes(row.saved_bytes) : "") },
       ...(rows.some((row) => row.option) ? [{ title: "Changed by", key: "option", show: optional }] : []),
     ];
@@ -184,7 +184,7 @@
     if (!about.buffers?.length) return;
     const rows = about.buffers.map((one) => ({ ...one, text: `${one.value}\n${one.kind}`.toLowerCase() }));
     const columns = [
-      { title: "Value", value: (row) => row.value, class: "way", show: (row) => name(row.value) },
+      { title: "Value", value: (row) => row.value, class: "way", show: (row) => (row.value ? name(row.value) : `for step ${row.first}`) },
       { title: "Kind", key: "kind" },
       { title: "Size", number: true, key: "bytes", show: (row) => bytes(row.bytes) },
       { title: "Offset", number: true, key: "offset", show: (row) => count(row.offset) },
@@ -192,7 +192,7 @@
       { title: "Last step", number: true, key: "last", show: (row) => count(row.last) },
     ];
     const fits = (row, [text, kind]) => has(row.text, text) && (!kind || String(row.kind).toLowerCase() === kind);
-    element.append(el("h3", {}, "Buffers"), filtered([["Filter buffers", null], ["Kind", kinds(rows, (row) => row.kind)]], rows, fits, { columns, caption: "Buffers", sorted: "Size", target: (row) => ({ kind: "value", id: row.value, graph: compiled() }) }));
+    element.append(el("h3", {}, "Buffers"), filtered([["Filter buffers", null], ["Kind", kinds(rows, (row) => row.kind)]], rows, fits, { columns, caption: "Buffers", sorted: "Size", target: (row) => (row.value ? { kind: "value", id: row.value, graph: compiled() } : { kind: "step", id: row.first }) }));
   }
 
   Object.assign(fusewise.sections, { kernels: { title: "Kernels", mount: kernels }, decisions: { title: "Decisions", mount: decisions }, time: { title: "Time", mount: time }, memory: { title: "Memory", mount: memory } });
