@@ -100,7 +100,11 @@
   function mark(root) {
     for (const row of root.querySelectorAll("tr[data-kind]")) {
       const one = fusewise.selected;
-      const found = one && row.dataset.kind === one.kind && row.dataset.id === String(one.id) && (!row.dataset.graph || row.dataset.graph === one.graph);
+      const found =
+        one &&
+        row.dataset.kind === one.kind &&
+        row.dataset.id === String(one.id) &&
+        (!row.dataset.graph || row.dataset.graph === one.graph);
       row.classList.toggle("selected", Boolean(found));
       if (found) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
@@ -234,8 +238,16 @@
     }
     const choices = ["auto", "light", "dark"];
     const chosen = choices.includes(kept) ? kept : "auto";
-    const choice = (value) => el("label", {}, el("input", { type: "radio", name: "theme", value, checked: value === chosen, on: { change: () => setTheme(value) } }), el("span", {}, value[0].toUpperCase() + value.slice(1)));
-    document.getElementById("tools").append(el("fieldset", { class: "themes" }, el("legend", { class: "unseen" }, "Theme"), choices.map(choice)));
+    const choice = (value) =>
+      el(
+        "label",
+        {},
+        el("input", { type: "radio", name: "theme", value, checked: value === chosen, on: { change: () => setTheme(value) } }),
+        el("span", {}, value[0].toUpperCase() + value.slice(1)),
+      );
+    document
+      .getElementById("tools")
+      .append(el("fieldset", { class: "themes" }, el("legend", { class: "unseen" }, "Theme"), choices.map(choice)));
     if (chosen !== "auto") document.documentElement.dataset.theme = chosen;
     dark.addEventListener("change", announce);
   }

@@ -16,9 +16,18 @@
     many_to_many: "many-to-many: each element of the result comes from many of the operand",
     opaque: "opaque: which elements are read depends on data, so nothing is fused with it",
   };
-  const RUNS = { kernel: "in a native kernel", host: "on the host", view: "not at all: its result is another view of the same memory" };
+  const RUNS = {
+    kernel: "in a native kernel",
+    host: "on the host",
+    view: "not at all: its result is another view of the same memory",
+  };
 
-  const words = (mapping) => MAPPINGS[String(mapping ?? "").toLowerCase().replaceAll("-", "_")] || mapping;
+  const words = (mapping) =>
+    MAPPINGS[
+      String(mapping ?? "")
+        .toLowerCase()
+        .replaceAll("-", "_")
+    ] || mapping;
   const stageOf = (graph) => (fusewise.document.stages || []).find((stage) => stage.id === graph)?.title || graph;
   const to = (kind, id, label, graph = null) => button(name(label), () => fusewise.select({ kind, id, graph }), { class: "link" });
   const toNode = (graph, one) => to("node", one.id, one.name || one.op, graph);
@@ -27,19 +36,29 @@
 
   // A list that shows its first rows, and the others when asked.
   function list(items, attributes = {}) {
-    const made = el("ul", { class: "plain", ...attributes }, items.slice(0, MANY).map((item) => el("li", {}, item)));
+    const made = el(
+      "ul",
+      { class: "plain", ...attributes },
+      items.slice(0, MANY).map((item) => el("li", {}, item)),
+    );
     if (items.length <= MANY) return made;
-    const rest = button(`Show ${count(items.length - MANY)} more`, () => {
-      made.append(...items.slice(MANY).map((item) => el("li", {}, item)));
-      rest.remove();
-      made.children[MANY].querySelector("button, a")?.focus();
-    }, { class: "small" });
+    const rest = button(
+      `Show ${count(items.length - MANY)} more`,
+      () => {
+        made.append(...items.slice(MANY).map((item) => el("li", {}, item)));
+        rest.remove();
+        made.children[MANY].querySelector("button, a")?.focus();
+      },
+      { class: "small" },
+    );
     return el("div", {}, made, rest);
   }
 
   // The command-line text that changes a decision, to be copied.
   function option(text) {
-    return text ? el("div", { class: "option" }, el("span", { class: "soft" }, "Changed by "), el("code", {}, text), copyButton(text)) : null;
+    return text
+      ? el("div", { class: "option" }, el("span", { class: "soft" }, "Changed by "), el("code", {}, text), copyButton(text))
+      : null;
   }
 
   // What a decision cost or saved, by its own unit.
@@ -47,7 +66,11 @@
     const { before: was, after: is, unit } = decision;
     if (was === null || was === undefined || is === null || is === undefined) return null;
     const write = { bytes, ms }[unit] || short;
-    return el("span", { class: "figure" }, `${write(was)} → ${write(is)}${unit && !["bytes", "ms"].includes(unit) ? ` ${unit}` : ""}`);
+    return el(
+      "span",
+      { class: "figure" },
+      `${write(was)} → ${write(is)}${unit && !["bytes", "ms"].includes(unit) ? ` ${unit}` : ""}`,
+    );
   }
 
   function saved(verdict) {
@@ -61,13 +84,25 @@
   const state = (good, yes, no) => el("span", { class: good ? "state good" : "state off" }, good ? yes : no);
 
   // What became of a decision: a pass that found nothing to change was not refused.
-  const outcome = (decision) => (decision.applied ? "applied" : decision.kind === "pass" && decision.before === decision.after && decision.before !== null ? "idle" : "refused");
+  const outcome = (decision) =>
+    decision.applied
+      ? "applied"
+      : decision.kind === "pass" && decision.before === decision.after && decision.before !== null
+        ? "idle"
+        : "refused";
   const outcomeMark = (decision) => state(decision.applied, "applied", outcome(decision));
 
   function decisionCard(at) {
     const decision = fusewise.document.decisions[at];
     const head = [to("decision", at, decision.what), " ", el("span", { class: "soft" }, decision.kind), " ", outcomeMark(decision)];
-    return el("div", { class: "decision" }, el("p", {}, head), decision.reason && el("p", {}, name(decision.reason)), figures(decision), option(decision.option));
+    return el(
+      "div",
+      { class: "decision" },
+      el("p", {}, head),
+      decision.reason && el("p", {}, name(decision.reason)),
+      figures(decision),
+      option(decision.option),
+    );
   }
 
   function verdictCard(at, here) {
@@ -75,14 +110,36 @@
     const verdict = fusewise.document.verdicts[at];
     const outward = verdict.from === here;
     const other = nodeOf(graph, outward ? verdict.to : verdict.from);
-    const head = [el("span", { "aria-hidden": "true" }, outward ? "→ " : "← "), el("span", { class: "unseen" }, outward ? "to " : "from "), other ? toNode(graph, other) : "outside", " ", state(verdict.fused, "fused", "not fused")];
+    const head = [
+      el("span", { "aria-hidden": "true" }, outward ? "→ " : "← "),
+      el("span", { class: "unseen" }, outward ? "to " : "from "),
+      other ? toNode(graph, other) : "outside",
+      " ",
+      state(verdict.fused, "fused", "not fused"),
+    ];
     const why = [verdict.verdict, verdict.reason].filter(Boolean).join(": ");
-    return el("div", { class: "decision" }, el("p", {}, head), why && el("p", {}, name(why)), saved(verdict) && el("span", { class: "figure" }, saved(verdict)), verdict.rule && el("p", { class: "soft" }, `Rule ${verdict.rule}`), option(verdict.option));
+    return el(
+      "div",
+      { class: "decision" },
+      el("p", {}, head),
+      why && el("p", {}, name(why)),
+      saved(verdict) && el("span", { class: "figure" }, saved(verdict)),
+      verdict.rule && el("p", { class: "soft" }, `Rule ${verdict.rule}`),
+      option(verdict.option),
+    );
   }
 
   function values(graph, names) {
     const types = fusewise.index.graphs[graph].graph.values || {};
-    return names.map((value) => (value ? [toValue(graph, value), el("span", { class: "type" }, types[value]?.type ?? ""), types[value]?.constant ? el("span", { class: "soft" }, " constant") : null] : el("span", { class: "soft" }, "left out")));
+    return names.map((value) =>
+      value
+        ? [
+            toValue(graph, value),
+            el("span", { class: "type" }, types[value]?.type ?? ""),
+            types[value]?.constant ? el("span", { class: "soft" }, " constant") : null,
+          ]
+        : el("span", { class: "soft" }, "left out"),
+    );
   }
 
   function stages(graph, one) {
@@ -113,13 +170,21 @@
           ["Memory", one.bytes ? bytes(one.bytes) : null],
           ["Runs", one.runs ? RUNS[one.runs] || one.runs : null],
           ["How", one.how ? name(one.how) : null],
-          ["Group", one.group !== null && one.group !== undefined && fusewise.index.groups.has(one.group) ? to("group", one.group, groupTitle(one.group)) : null],
+          [
+            "Group",
+            one.group !== null && one.group !== undefined && fusewise.index.groups.has(one.group)
+              ? to("group", one.group, groupTitle(one.group))
+              : null,
+          ],
         ]),
         section("Reads", list(values(graph, one.inputs))),
         section("Writes", list(values(graph, one.outputs))),
         attributes.length ? section("Attributes", facts(attributes)) : null,
         verdicts.length ? section("Neighbours", list(verdicts.map((at) => verdictCard(at, id)))) : null,
-        section("Decisions", decisions.length ? list(decisions.map(decisionCard)) : el("p", { class: "soft" }, "None names this node.")),
+        section(
+          "Decisions",
+          decisions.length ? list(decisions.map(decisionCard)) : el("p", { class: "soft" }, "None names this node."),
+        ),
         stages(graph, one),
       ],
     };
@@ -141,8 +206,16 @@
     return [
       ["Time", row.ms === null || row.ms === undefined ? null : `${ms(row.ms)}, ${percent(row.share)} of a run`],
       ["Arithmetic", row.gflops ? `${row.gflops.toFixed(1)} of ${row.ceiling_gflops?.toFixed(1) ?? "?"} GFLOP/s` : null],
-      ["Moving data", row.gbs ? `${row.gbs.toFixed(1)} of ${row.ceiling_gbs?.toFixed(1) ?? "?"} GB/s${row.level ? `, ${row.level}` : ""}` : null],
-      ["Bound by", row.bound ? `${row.bound === "compute" ? "arithmetic" : "memory"}${row.peak === null || row.peak === undefined ? "" : `, ${percent(row.peak, 0)} of its roof reached`}` : null],
+      [
+        "Moving data",
+        row.gbs ? `${row.gbs.toFixed(1)} of ${row.ceiling_gbs?.toFixed(1) ?? "?"} GB/s${row.level ? `, ${row.level}` : ""}` : null,
+      ],
+      [
+        "Bound by",
+        row.bound
+          ? `${row.bound === "compute" ? "arithmetic" : "memory"}${row.peak === null || row.peak === undefined ? "" : `, ${percent(row.peak, 0)} of its roof reached`}`
+          : null,
+      ],
     ];
   }
 
@@ -153,12 +226,21 @@
     const [reads, writes] = border(graph, members);
     const anchor = group.anchor === null || group.anchor === undefined ? null : nodeOf(graph, group.anchor);
     const steps = (group.steps || []).map((each) => fusewise.index.steps.get(each)).filter(Boolean);
-    const outward = members.flatMap((one) => (fusewise.index.verdicts.get(one.id) || []).filter((at) => !fusewise.document.verdicts[at].fused).map((at) => verdictCard(at, one.id)));
+    const outward = members.flatMap((one) =>
+      (fusewise.index.verdicts.get(one.id) || [])
+        .filter((at) => !fusewise.document.verdicts[at].fused)
+        .map((at) => verdictCard(at, one.id)),
+    );
     return {
       kind: `Group ${id}`,
       title: group.title,
       body: [
-        facts([...roof(fusewise.index.times.get(id)), ["Mapping", words(group.mapping)], ["Anchor", anchor && toNode(graph, anchor)], ["Saved by fusion", group.bytes_saved ? `${bytes(group.bytes_saved)} never written` : null]]),
+        facts([
+          ...roof(fusewise.index.times.get(id)),
+          ["Mapping", words(group.mapping)],
+          ["Anchor", anchor && toNode(graph, anchor)],
+          ["Saved by fusion", group.bytes_saved ? `${bytes(group.bytes_saved)} never written` : null],
+        ]),
         section("Members", list(members.map((one) => [toNode(graph, one), el("span", { class: "soft" }, ` ${one.op}`)]))),
         group.stopped_by?.length ? section("Why it ends here", list(group.stopped_by.map((text) => name(text)))) : null,
         outward.length ? section("Edges that were not fused", list(outward)) : null,
@@ -171,7 +253,12 @@
 
   function stepLine(step) {
     const kernel = fusewise.index.kernels.get(step.kernel);
-    return [to("step", step.index, `${step.index}: ${step.label || step.kind}`), " ", kernel ? to("kernel", kernel.id, kernel.family || kernel.symbol) : el("span", { class: "soft" }, step.kind), step.reason ? el("p", {}, name(step.reason)) : null];
+    return [
+      to("step", step.index, `${step.index}: ${step.label || step.kind}`),
+      " ",
+      kernel ? to("kernel", kernel.id, kernel.family || kernel.symbol) : el("span", { class: "soft" }, step.kind),
+      step.reason ? el("p", {}, name(step.reason)) : null,
+    ];
   }
 
   // Text that may be long: folded, made when it is opened, with its number of lines.
@@ -179,7 +266,11 @@
     const lines = text.split("\n").length;
     const box = el("details", { class: "folded" }, el("summary", {}, `${title}, ${count(lines)} line${lines === 1 ? "" : "s"}`));
     box.addEventListener("toggle", () => {
-      if (box.open && box.children.length === 1) box.append(copyButton(text, `Copy ${title}`), el("pre", { class: "scroll code", tabindex: "0", "aria-label": title }, text));
+      if (box.open && box.children.length === 1)
+        box.append(
+          copyButton(text, `Copy ${title}`),
+          el("pre", { class: "scroll code", tabindex: "0", "aria-label": title }, text),
+        );
     });
     return box;
   }
@@ -193,11 +284,19 @@
       kind: kernel.family ? `Kernel: ${kernel.family}` : "Kernel",
       title: kernel.symbol,
       body: [
-        facts([["Way", schedule.length ? null : kernel.way && name(kernel.way)], ["Machine code", kernel.code_bytes ? bytes(kernel.code_bytes) : null], ["Used by", `${count(steps.length)} step${steps.length === 1 ? "" : "s"}`]]),
+        facts([
+          ["Way", schedule.length ? null : kernel.way && name(kernel.way)],
+          ["Machine code", kernel.code_bytes ? bytes(kernel.code_bytes) : null],
+          ["Used by", `${count(steps.length)} step${steps.length === 1 ? "" : "s"}`],
+        ]),
         schedule.length ? section("Schedule", facts(schedule)) : null,
-        kernel.nest || kernel.ir ? section("Code", kernel.nest ? folded("Loop nest", kernel.nest) : null, kernel.ir ? folded("LLVM IR", kernel.ir) : null) : null,
+        kernel.nest || kernel.ir
+          ? section("Code", kernel.nest ? folded("Loop nest", kernel.nest) : null, kernel.ir ? folded("LLVM IR", kernel.ir) : null)
+          : null,
         groups.length ? section("Groups", list(groups.map((each) => to("group", each, groupTitle(each))))) : null,
-        steps.length ? section("Steps", list(steps.map((step) => to("step", step.index, `${step.index}: ${step.label || step.kind}`)))) : null,
+        steps.length
+          ? section("Steps", list(steps.map((step) => to("step", step.index, `${step.index}: ${step.label || step.kind}`))))
+          : null,
       ],
     };
   }
@@ -221,7 +320,17 @@
           ["Result", there?.graph.outputs.includes(id) ? "an output of the model" : null],
         ]),
         section("Read by", readers.length ? list(readers) : el("p", { class: "soft" }, "No node of this stage.")),
-        buffer ? section("In memory", facts([["Kind", buffer.kind], ["Offset", buffer.offset === null || buffer.offset === undefined ? null : `${count(buffer.offset)} B`], ["Size", bytes(buffer.bytes)], ["Alive", `from step ${buffer.first} to step ${buffer.last}`]])) : null,
+        buffer
+          ? section(
+              "In memory",
+              facts([
+                ["Kind", buffer.kind],
+                ["Offset", buffer.offset === null || buffer.offset === undefined ? null : `${count(buffer.offset)} B`],
+                ["Size", bytes(buffer.bytes)],
+                ["Alive", `from step ${buffer.first} to step ${buffer.last}`],
+              ]),
+            )
+          : null,
       ],
     };
   }
@@ -230,7 +339,8 @@
     const step = fusewise.index.steps.get(id);
     const graph = compiled();
     const kernel = fusewise.index.kernels.get(step.kernel);
-    const link = (value) => (Object.hasOwn(fusewise.index.graphs[graph]?.graph.values || {}, value) ? toValue(graph, value) : name(value));
+    const link = (value) =>
+      Object.hasOwn(fusewise.index.graphs[graph]?.graph.values || {}, value) ? toValue(graph, value) : name(value);
     return {
       kind: `Step ${id}`,
       title: step.label || step.kind,
@@ -265,7 +375,12 @@
       kind: "Decision",
       title: decision.what,
       body: [
-        facts([["Kind", decision.kind], ["Outcome", outcomeMark(decision)], ["Reason", decision.reason && name(decision.reason)], ["Cost", figures(decision)]]),
+        facts([
+          ["Kind", decision.kind],
+          ["Outcome", outcomeMark(decision)],
+          ["Reason", decision.reason && name(decision.reason)],
+          ["Cost", figures(decision)],
+        ]),
         option(decision.option),
         decision.where?.length ? section("Where", list(decision.where.map(named))) : null,
       ],
@@ -302,14 +417,25 @@
     const { kind, title, body } = KINDS[target.kind](target);
     const locatable = fusewise.graph && ["node", "group", "value"].includes(target.kind);
     panel.replaceChildren(
-      el("div", { class: "details-head" }, el("p", { class: "kind" }, kind), button("Close", close, { class: "small", "aria-label": "Close the details" })),
+      el(
+        "div",
+        { class: "details-head" },
+        el("p", { class: "kind" }, kind),
+        button("Close", close, { class: "small", "aria-label": "Close the details" }),
+      ),
       el("h2", { tabindex: "-1" }, name(title)),
-      el("div", { class: "actions" }, locatable ? button("Show in the graph", () => fusewise.locate(target), { class: "small" }) : null, copyButton(title, "Copy name")),
+      el(
+        "div",
+        { class: "actions" },
+        locatable ? button("Show in the graph", () => fusewise.locate(target), { class: "small" }) : null,
+        copyButton(title, "Copy name"),
+      ),
       ...body.filter(Boolean),
     );
     panel.scrollTop = 0;
     if (inside) panel.querySelector("h2").focus({ preventScroll: true });
-    if (matchMedia("(max-width: 800px)").matches && (inside || !had || document.activeElement !== document.body)) panel.scrollIntoView({ block: "start" });
+    if (matchMedia("(max-width: 800px)").matches && (inside || !had || document.activeElement !== document.body))
+      panel.scrollIntoView({ block: "start" });
   }
 
   function mount(element) {

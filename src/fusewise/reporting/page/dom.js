@@ -109,8 +109,14 @@
 
   // Terms and what belongs to each; rows without a value are left out.
   function facts(rows) {
-    const kept = rows.filter(([, value]) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length));
-    return el("dl", { class: "facts" }, kept.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value))));
+    const kept = rows.filter(
+      ([, value]) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length),
+    );
+    return el(
+      "dl",
+      { class: "facts" },
+      kept.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value))),
+    );
   }
 
   function order(a, b) {
@@ -127,10 +133,19 @@
 
   function heading(column, state, sortBy) {
     const label = column.title;
-    if (column.sort === false) return el("th", { scope: "col", class: column.number ? "n" : null }, column.hidden ? el("span", { class: "unseen" }, label) : label);
+    if (column.sort === false)
+      return el(
+        "th",
+        { scope: "col", class: column.number ? "n" : null },
+        column.hidden ? el("span", { class: "unseen" }, label) : label,
+      );
     const up = state.column === column ? (state.down ? "descending" : "ascending") : null;
     const arrow = el("span", { class: "arrow", "aria-hidden": "true" }, up ? (state.down ? "▾" : "▴") : "");
-    return el("th", { scope: "col", class: column.number ? "n" : null, "aria-sort": up }, button([label, arrow], () => sortBy(column), { class: "sort" }));
+    return el(
+      "th",
+      { scope: "col", class: column.number ? "n" : null, "aria-sort": up },
+      button([label, arrow], () => sortBy(column), { class: "sort" }),
+    );
   }
 
   // A sortable table in its own scroll box. Columns: {title, key or value(row), show(row), number, sort, down}; `limit` rows are drawn at first.
@@ -170,7 +185,11 @@
     }
     function draw() {
       const all = arranged();
-      const head = el("tr", {}, columns.map((column) => heading(column, state, sortBy)));
+      const head = el(
+        "tr",
+        {},
+        columns.map((column) => heading(column, state, sortBy)),
+      );
       const body = el("tbody", {}, all.slice(0, state.limit).map(line));
       const scroll = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption });
       scroll.append(el("table", { class: "table" }, el("thead", {}, head), body));

@@ -13,7 +13,8 @@
   // Every thing with a name: {kind, id, graph, label, about, text}. A node that keeps its name is one entry, nearest to the program.
   function collect() {
     const made = [];
-    const add = (kind, id, graph, label, about, ...more) => made.push({ kind, id, graph, label, about, text: [label, about, ...more].join("\n").toLowerCase() });
+    const add = (kind, id, graph, label, about, ...more) =>
+      made.push({ kind, id, graph, label, about, text: [label, about, ...more].join("\n").toLowerCase() });
     const title = (graph) => (fusewise.document.stages || []).find((stage) => stage.id === graph)?.title || graph;
     const met = new Set();
     const values = new Set();
@@ -27,7 +28,8 @@
       }
     }
     for (const group of fusewise.document.groups || []) add("group", group.id, null, group.title, `group ${group.id}`);
-    for (const kernel of fusewise.document.kernels || []) add("kernel", kernel.id, null, kernel.symbol, kernel.way || kernel.family || "");
+    for (const kernel of fusewise.document.kernels || [])
+      add("kernel", kernel.id, null, kernel.symbol, kernel.way || kernel.family || "");
     for (const graph of ["native", "clean", "written"]) {
       for (const [value, about] of Object.entries(fusewise.index.graphs[graph]?.graph.values || {})) {
         if (values.has(value)) continue;
@@ -36,7 +38,14 @@
       }
     }
     for (const [position, decision] of (fusewise.document.decisions || []).entries()) {
-      add("decision", position, null, decision.what, `${decision.kind}, ${fusewise.details.outcome(decision)}${decision.where?.length ? `: ${decision.where.slice(0, 3).join(", ")}` : ""}`, decision.reason || "");
+      add(
+        "decision",
+        position,
+        null,
+        decision.what,
+        `${decision.kind}, ${fusewise.details.outcome(decision)}${decision.where?.length ? `: ${decision.where.slice(0, 3).join(", ")}` : ""}`,
+        decision.reason || "",
+      );
     }
     return made;
   }
@@ -96,20 +105,52 @@
   function find() {
     const all = search(input.value);
     hits = all.slice(0, MOST);
-    const option = (entry, k) => el("div", { role: "option", id: `hit-${k}`, "aria-selected": "false", class: "hit", on: { mousedown: (event) => event.preventDefault(), click: () => choose(entry) } }, el("span", { class: "hit-kind" }, entry.kind), el("span", { class: "hit-name" }, name(entry.label)), el("span", { class: "soft hit-about" }, entry.about && name(entry.about)));
+    const option = (entry, k) =>
+      el(
+        "div",
+        {
+          role: "option",
+          id: `hit-${k}`,
+          "aria-selected": "false",
+          class: "hit",
+          on: { mousedown: (event) => event.preventDefault(), click: () => choose(entry) },
+        },
+        el("span", { class: "hit-kind" }, entry.kind),
+        el("span", { class: "hit-name" }, name(entry.label)),
+        el("span", { class: "soft hit-about" }, entry.about && name(entry.about)),
+      );
     box.replaceChildren(...hits.map(option));
     const asked = Boolean(input.value.trim());
-    if (asked && !hits.length) box.append(el("div", { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "hit soft" }, "Nothing has this name."));
-    if (all.length > MOST) box.append(el("div", { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "hit soft" }, `and ${count(all.length - MOST)} more`));
+    if (asked && !hits.length)
+      box.append(
+        el(
+          "div",
+          { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "hit soft" },
+          "Nothing has this name.",
+        ),
+      );
+    if (all.length > MOST)
+      box.append(
+        el(
+          "div",
+          { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "hit soft" },
+          `and ${count(all.length - MOST)} more`,
+        ),
+      );
     box.hidden = !asked;
     input.setAttribute("aria-expanded", String(asked));
     if (asked) live(`${count(all.length)} found`);
     point(hits.length ? 0 : -1);
-    if (fusewise.graph?.search && fusewise.graph?.highlight && graphShown()) fusewise.graph.highlight(asked ? fusewise.graph.search(input.value.trim()) : []);
+    if (fusewise.graph?.search && fusewise.graph?.highlight && graphShown())
+      fusewise.graph.highlight(asked ? fusewise.graph.search(input.value.trim()) : []);
   }
 
   function typed(event) {
-    const acts = { ArrowDown: () => (box.hidden ? find() : point(at + 1)), ArrowUp: () => point(at - 1), Enter: () => at >= 0 && !box.hidden && choose(hits[at]) };
+    const acts = {
+      ArrowDown: () => (box.hidden ? find() : point(at + 1)),
+      ArrowUp: () => point(at - 1),
+      Enter: () => at >= 0 && !box.hidden && choose(hits[at]),
+    };
     if (event.key === "Escape") {
       if (box.hidden) input.value = "";
       shut();
@@ -124,8 +165,11 @@
 
   // A key that means the box, unless somebody is typing elsewhere.
   function called(event) {
-    const typing = event.target instanceof Element && event.target.closest("input:not([type=radio]), textarea, select, [contenteditable]");
-    const wanted = ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") || (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey);
+    const typing =
+      event.target instanceof Element && event.target.closest("input:not([type=radio]), textarea, select, [contenteditable]");
+    const wanted =
+      ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") ||
+      (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey);
     if (!wanted) return;
     event.preventDefault();
     input.focus();
@@ -133,7 +177,19 @@
   }
 
   function mount(element) {
-    input = el("input", { type: "search", id: "find", role: "combobox", autocomplete: "off", spellcheck: "false", placeholder: "Find by name", "aria-label": "Find nodes, groups, values, kernels and decisions", "aria-expanded": "false", "aria-controls": "hits", "aria-autocomplete": "list", "aria-keyshortcuts": "Control+K /" });
+    input = el("input", {
+      type: "search",
+      id: "find",
+      role: "combobox",
+      autocomplete: "off",
+      spellcheck: "false",
+      placeholder: "Find by name",
+      "aria-label": "Find nodes, groups, values, kernels and decisions",
+      "aria-expanded": "false",
+      "aria-controls": "hits",
+      "aria-autocomplete": "list",
+      "aria-keyshortcuts": "Control+K /",
+    });
     box = el("div", { id: "hits", class: "hits", role: "listbox", "aria-label": "Found", hidden: true });
     input.addEventListener("input", find);
     input.addEventListener("keydown", typed);

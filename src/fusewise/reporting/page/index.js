@@ -24,12 +24,18 @@
   function make(whole) {
     const by = (rows, key) => new Map((rows || []).map((row) => [row[key], row]));
     const index = {
-      graphs: Object.fromEntries(Object.entries(whole.graphs || {}).filter(([, graph]) => graph).map(([id, graph]) => [id, ofGraph(graph)])),
+      graphs: Object.fromEntries(
+        Object.entries(whole.graphs || {})
+          .filter(([, graph]) => graph)
+          .map(([id, graph]) => [id, ofGraph(graph)]),
+      ),
       groups: by(whole.groups, "id"),
       kernels: by(whole.kernels, "id"),
       steps: by(whole.steps, "index"),
       times: by(whole.times?.groups, "group"),
-      buffers: new Map((whole.memory?.buffers || []).flatMap((row) => [row.value, ...(row.values || [])].map((value) => [value, row]))),
+      buffers: new Map(
+        (whole.memory?.buffers || []).flatMap((row) => [row.value, ...(row.values || [])].map((value) => [value, row])),
+      ),
       decisions: new Map(),
       verdicts: new Map(),
     };
