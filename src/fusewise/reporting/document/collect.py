@@ -50,14 +50,14 @@ def report_document(
         "graphs": {
             "written": graph_part(written, names),
             "clean": graph_part(planned.clean, names),
-            "native": graph_part(graph, names, runs_of(program), groups),
+            "native": graph_part(graph, names, runs_of(program, summary["host"]), groups),
         },
         "groups": groups,
         "verdicts": verdicts,
         "kernels": kernel_parts(program, executable.contents),
         "steps": step_parts(program),
         "decisions": decision_parts(subject.trace),
-        "compile": compiling,
+        "compile": compiling | {"cached_kernels": summary["cached"]},
         "memory": memory_part(program, summary),
         "times": times,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fusewise.fusion.ecg import ExtendedGraph
@@ -26,9 +26,12 @@ def owners(program: Program) -> dict[int, int]:
     return {node: number for number, account in enumerate(program.accounts) for node in account.members}
 
 
-def runs_of(program: Program) -> dict[int, dict[str, Any]]:
-    """Of each node of the compiled graph its `group`, what it `runs` as (a `kernel`, the `host`, or only a `view`), and `how`."""
-    steps = _steps(program)
+def runs_of(program: Program, host: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Of each node of the compiled graph its `group`, what it `runs` as (a `kernel`, the `host`, or only a `view`), and `how`.
+
+    `host` has the nodes on the host as `hosting.described` tells of them.
+    """
+    steps, ways = _steps(program), {row["node"]: row["way"] for row in host}
     found: dict[int, dict[str, Any]] = {}
     for number, account in enumerate(program.accounts):
         own = [program.steps[step] for step in steps.get(number, ())]
@@ -39,9 +42,8 @@ def runs_of(program: Program) -> dict[int, dict[str, Any]]:
                 found[node] |= {"runs": "kernel", "how": "; ".join(dict.fromkeys(_way(step) for step in native))}
         for step in own:
             if isinstance(step, HostStep):
-                reasons = step.reasons or ("",) * len(account.members)
-                for node, reason in zip(account.members, reasons, strict=True):
-                    found[node] |= {"runs": "host", "how": reason}
+                for position, one, reason in zip(account.members, step.nodes, step.reasons, strict=True):
+                    found[position] |= {"runs": "host", "how": f"{reason} ({ways[one.label]})"}
     return found
 
 

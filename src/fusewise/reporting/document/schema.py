@@ -245,10 +245,11 @@ class TakenPart(TypedDict):
 
 
 class CompilePart(TypedDict):
-    """What compiling took, as a whole and by stage."""
+    """What compiling took, as a whole and by stage; so many kernels were in the cache, and not compiled."""
 
     ms: float
     stages: list[TakenPart]
+    cached_kernels: NotRequired[int]
 
 
 class OccupiedPart(TypedDict):
