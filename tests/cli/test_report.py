@@ -61,3 +61,38 @@ def test_what_is_refused_is_said_in_a_sentence_and_nothing_is_written(
     ended = fusewise("report", *words)
     assert ended.status == status and told in ended.err and ended.err.count("\n") == 1
     assert sorted(Path().iterdir()) == there
+
+
+def test_two_reports_are_compared(fusewise: Any, model: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    assert fusewise("report", model, "-o", first).status == 0
+    assert fusewise("report", model, "-o", second, "--fusion", "none", "--no-times").status == 0
+    shown = fusewise("report", first, second)
+    assert shown.status == 0 and not shown.err, shown
+    for words in ("time of a run, ms", "compile time, ms", "option fusion", "and none", "only in the second"):
+        assert words in shown.out
+    page, data = tmp_path / "difference.html", tmp_path / "difference.json"
+    assert fusewise("report", first, second, "-o", page).out == shown.out and page.read_text().startswith(
+        "<!doctype html>"
+    )
+    assert fusewise("report", first, second, "-o", data).status == 0
+    found = json.loads(data.read_text())
+    assert {"what": "option fusion", "first": "-", "second": "none"} in found["comparison"]["differences"]
+    assert found["made"]["command"] == f"fusewise report {first} {second} -o {data}"
+    assert any(row["regrouped"] for row in found["comparison"]["groups"])
+
+
+def test_reports_that_cannot_be_compared(fusewise: Any, model: Path, tmp_path: Path) -> None:
+    first, other = tmp_path / "first.json", tmp_path / "other.json"
+    assert fusewise("report", model, "-o", first, "--no-times").status == 0
+    assert fusewise("report", "zoo:squeezenet1_1", "-o", other, "--no-times").status == 0
+    for words, sentence in (
+        ((first, other), "are not the same model; --force compares"),
+        ((first, model), "is none"),
+        ((first, first, "--exact"), "leave out --exact"),
+        ((first,), "say which file to write"),
+        ((first, "-o", tmp_path / "x.html", "--force"), "--force compares two reports"),
+    ):
+        ended = fusewise("report", *words)
+        assert ended.status == 2 and sentence in ended.sentence and not ended.out, ended
+    assert fusewise("report", first, other, "--force").status == 0

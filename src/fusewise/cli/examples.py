@@ -64,6 +64,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fusewise report model.onnx -o report.html",
             "fusewise report zoo:bert_base -o report.json --no-times",
             "fusewise report report.json -o run.perfetto.json",
+            "fusewise report before.json after.json -o difference.html",
         ),
         "explain": (
             "fusewise explain model.onnx --node conv1",

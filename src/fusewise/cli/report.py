@@ -43,8 +43,13 @@ Subject = Annotated[
         autocompletion=model_names,
     ),
 ]
+Other = Annotated[
+    str | None,
+    typer.Argument(metavar="[REPORT]", help="Another report in .json: the two are compared.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Compare reports of two models, too.")]
 Output = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--output",
         "-o",
@@ -66,7 +71,8 @@ Times = Annotated[bool, typer.Option("--times/--no-times", help="Time some runs 
 def report(
     context: typer.Context,
     subject: Subject,
-    output: Output,
+    other: Other = None,
+    output: Output = None,
     format: FormatName = None,  # noqa: A002 - as users say it
     times: Times = True,
     seed: Seed = 0,
@@ -81,29 +87,53 @@ def report(
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
     cache: Cache = True,
+    force: Force = False,
 ) -> None:
     """Compile MODEL and write down what was done with it: graphs, groups, decisions, kernels, memory, times.
 
-    A report that was written as .json is written in another format.
+    A report that was written as .json is written in another format. Two of them are compared: what differs is shown, and written.
     """
     from fusewise.reporting.formats.table import format_of
 
-    format_of(output, format)  # so that a name that there is not is told at once
-    check_folder(output)
-    found = _read(subject, context) if subject.endswith(".json") else _made(subject, context)
-    found.save(output, format)
-    note(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    if output is not None:
+        format_of(output, format)  # so that a name that there is not is told at once
+        check_folder(output)
+    elif other is None:
+        raise UsageError("say which file to write the report to: -o report.html")
+    if other is not None:
+        found = _compared(subject, other, context)
+    elif force:
+        raise UsageError("--force compares two reports: name both, or leave it out")
+    else:
+        found = _read(subject, context) if subject.endswith(".json") else _made(subject, context)
+    if output is not None:
+        found.save(output, format)
+        note(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
+
+
+def _compared(first: str, second: str, context: typer.Context) -> Report:
+    from fusewise.cli.comparison import compared_files
+    from fusewise.reporting.report import Report
+
+    _refuse_options(f"{first} and {second} are reports that were made before", context)
+    made = Report(compared_files((first, second), force=context.params["force"]))
+    made.document["made"]["command"] = command_of(context)
+    return made
 
 
 def _read(path: str, context: typer.Context) -> Report:
     """A report from its file; `UsageError` for options that say how to make one."""
     from fusewise.reporting.report import opened_report
 
-    kept = ("subject", "output", "format")
+    _refuse_options(f"{path} is a report that was made before", context)
+    return opened_report(path)
+
+
+def _refuse_options(why: str, context: typer.Context) -> None:
+    kept = ("subject", "other", "output", "format", "force")
     given = [name for name in context.params if name not in kept and _is_given(context, name)]
     if given:
-        raise UsageError(f"{path} is a report that was made before; leave out --{given[0].replace('_', '-')}")
-    return opened_report(path)
+        raise UsageError(f"{why}; leave out --{given[0].replace('_', '-')}")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from tests.reporting.document.test_searches import branches
 
 from fusewise import api
+from fusewise.benchmarking.verification import Case, Verification
 from fusewise.reporting.document.bench import bench_part
 from fusewise.reporting.document.passes import experiment_part, passes_part
 from fusewise.reporting.document.verification import verification_part
@@ -62,6 +63,16 @@ def test_answers_case_by_case() -> None:
     assert [case["inputs"] for case in told["cases"]] == [case.inputs for case in found.cases]
     for case, one in zip(told["cases"], found.cases, strict=True):
         assert {row["output"]: row["error"] for row in case["outputs"]} == dict(one.errors)
+
+
+def test_an_error_that_json_has_no_number_for() -> None:
+    case = Case("NaN", False, {"y": float("inf")}, {"y": 1e-5})
+    found = Verification(False, "onnxruntime", case.errors, case.tolerances, 3, cases=(case,))
+    told = verification_part(found)
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert told["max_rel_error"] is None and told["cases"][0]["outputs"] == [
+        {"output": "y", "error": None, "tolerance": 1e-5}
+    ]
 
 
 @pytest.mark.parametrize("where, option", [(("a",), "--disable wrong@a"), ((), "--disable wrong")])

@@ -14,7 +14,11 @@ from tests.reporting.document.test_collect import small
 import fusewise
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
+from fusewise.optimizing import optimized
 from fusewise.reporting.document.schema import ReportDocument
+from fusewise.reporting.document.verbs import optimize_document, passes_document, plan_document
+from fusewise.selecting import selection
+from fusewise.trace import Trace
 
 
 def closed(part: Any) -> Any:
@@ -55,6 +59,18 @@ def test_a_document_fits(name: str, schema: Any) -> None:
     document = fusewise.report(MODELS[name](), times=timed, cache=False).document
     jsonschema.validate(json.loads(json.dumps(document, allow_nan=False)), schema)
     assert (document["times"] is not None) == timed
+
+
+def test_documents_of_verbs_that_make_no_code_fit(schema: Any) -> None:
+    graph, trace = small(), Trace()
+    found = optimized(graph, trace=trace, search="greedy", faster_in="none", check=False)
+    planned = fusewise.plan("zoo:squeezenet1_1", search="local", plans=20)
+    for document in (
+        optimize_document("m", graph, found, trace),
+        passes_document("m", graph, selection(graph)),
+        plan_document("m", fusewise.load("zoo:squeezenet1_1"), planned),
+    ):
+        jsonschema.validate(json.loads(json.dumps(document, allow_nan=False)), schema)
 
 
 def test_a_key_that_is_not_in_the_schema_is_seen(schema: Any) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from fusewise.errors import UsageError
 from fusewise.records import record
+from fusewise.version import VERSION
 
-__all__ = ["compared", "figure_rows", "require_same_model"]
+__all__ = ["compared", "comparison_document", "figure_rows", "require_same_model"]
 
 Document = Mapping[str, Any]
 
@@ -116,6 +118,13 @@ def _identity(document: Document) -> Any:
     model, written = document["model"], (document.get("graphs") or {}).get("written")
     operators = None if written is None else sorted(Counter(node["op"] for node in written["nodes"]).items())
     return sorted(model.get("inputs") or ()), sorted(model.get("outputs") or ()), operators
+
+
+def comparison_document(first: Document, second: Document) -> dict[str, Any]:
+    """The document of a comparison: the second's, with the comparison as a part of it. Charts are for whoever draws it to make."""
+    kept = {key: value for key, value in second.items() if key != "charts"}
+    made = {"fusewise": VERSION, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "command": None}
+    return {**kept, "verb": "report", "made": made, "comparison": compared(first, second)}
 
 
 def compared(first: Document, second: Document) -> dict[str, Any]:

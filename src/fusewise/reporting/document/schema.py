@@ -150,11 +150,12 @@ class GraphPart(TypedDict):
 
 
 class GraphsPart(TypedDict):
-    """The model as it was written, after the clean-up, and as code was made of it."""
+    """The model as it was written, after the clean-up, and as code was made of it (of a plan: as it was planned). Verbs that
+    make no code leave out what they do not make."""
 
     written: GraphPart
-    clean: GraphPart
-    native: GraphPart
+    clean: NotRequired[GraphPart]
+    native: NotRequired[GraphPart]
 
 
 class GroupPart(TypedDict):

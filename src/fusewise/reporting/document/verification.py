@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from fusewise.benchmarking.verification import Verification
@@ -10,11 +11,11 @@ __all__ = ["verification_part"]
 
 
 def verification_part(found: Verification) -> dict[str, Any]:
-    """`Verification.summary`; of each case also the output that comes nearest to its tolerance, or is furthest beyond it; and of
-    the decision to blame what it did, and the option that refuses it."""
+    """`Verification.summary`, an error that is not finite as None; of each case also the output that comes nearest to its
+    tolerance, or is furthest beyond it; and of the decision to blame what it did, and the option that refuses it."""
     blamed = found.blamed
     return {
-        **found.summary,
+        **{name: _finite(value) for name, value in found.summary.items()},
         "cases": [
             {
                 "inputs": case.inputs,
@@ -22,7 +23,7 @@ def verification_part(found: Verification) -> dict[str, Any]:
                 "refused": case.refused,
                 "worst": case.worst,
                 "outputs": [
-                    {"output": name, "error": error, "tolerance": case.tolerances[name]}
+                    {"output": name, "error": _finite(error), "tolerance": _finite(case.tolerances[name])}
                     for name, error in case.errors.items()
                 ],
             }
@@ -39,3 +40,10 @@ def verification_part(found: Verification) -> dict[str, Any]:
             "option": f"--disable {blamed.what}@{blamed.where[0]}" if blamed.where else f"--disable {blamed.what}",
         },
     }
+
+
+def _finite(value: Any) -> Any:
+    """Plain data without numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return {name: _finite(each) for name, each in value.items()} if isinstance(value, dict) else value

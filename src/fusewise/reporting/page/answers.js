@@ -8,12 +8,13 @@
   function outputs(cases) {
     const { tiny, gauge } = fusewise.parts;
     const rows = cases.flatMap((one) => (one.outputs.length ? one.outputs.map((row) => ({ ...row, inputs: one.inputs })) : [{ inputs: one.inputs, told: one.refused || "nothing to compare" }]));
-    const share = (row) => (row.tolerance ? row.error / row.tolerance : row.error ? Infinity : row.error === 0 ? 0 : null);
+    // An error that JSON has no number for is beyond every limit.
+    const share = (row) => (row.output === undefined ? null : row.error === null ? Infinity : row.tolerance ? row.error / row.tolerance : row.error ? Infinity : 0);
     const drawn = (row) => (share(row) === null ? "" : [gauge(share(row), 1, 1), share(row) === Infinity ? "beyond" : `${(100 * share(row)).toFixed(1)}%`]);
     const columns = [
       { title: "Inputs", key: "inputs" },
       { title: "Output", value: (row) => row.output || "", show: (row) => (row.output === undefined ? el("span", { class: "soft" }, row.told) : name(row.output)) },
-      { title: "Relative error", key: "error", show: (row) => tiny(row.error), number: true },
+      { title: "Relative error", key: "error", show: (row) => (row.error === null ? "not finite" : tiny(row.error)), number: true },
       { title: "May be", key: "tolerance", show: (row) => tiny(row.tolerance), number: true },
       { title: "Share of what it may be", value: share, show: drawn, number: true },
     ];
@@ -26,7 +27,7 @@
     element.append(
       figures([
         ["answers", part.agrees ? "agree" : "differ", `with ${part.reference}`],
-        ["largest relative error", tiny(part.max_rel_error), `inputs: ${part.inputs}`],
+        ["largest relative error", part.max_rel_error === null ? "not finite" : tiny(part.max_rel_error), `inputs: ${part.inputs}`],
         ["sets of inputs", count(part.cases.length)],
         ["decisions", count(part.decisions), part.builds > 1 ? `built ${count(part.builds)} times to find the one to blame` : ""],
       ]),
