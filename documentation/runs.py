@@ -21,20 +21,23 @@ LOG = logging.getLogger("mkdocs.documentation")
 
 @dataclass(frozen=True)
 class Run:
-    """A line of the command line whose report is shown: `words` behind `fusewise`, and what the page tells, in a sentence."""
+    """A line of the command line that is shown: `words` behind `fusewise`, and what it tells, in a sentence. `reports`: it writes a
+    report, which is shown below what it prints."""
 
     name: str
     title: str
     words: Sequence[str]
     about: str
+    reports: bool = True
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a run gave: the page of its report, and the drawings of the charts in it, by title and text of an SVG."""
+    """What a run gave: what it `printed`, the page of its report, and its charts: title, what one shows, the text of an SVG."""
 
     run: Run
-    page: str
+    printed: str = ""
+    page: str = ""
     drawings: Sequence[tuple[str, str, str]] = ()
 
 
@@ -75,6 +78,13 @@ RUNS = (
         "A plan for an accelerator with a small buffer: groups, what they need, and why each ends where it does.",
     ),
     Run("verify", "verify", ("verify", MODEL), "Answers beside those of another runtime, output by output."),
+    Run(
+        "tree",
+        "inspect --tree",
+        ("inspect", "zoo:tinybert", "--tree", "5"),
+        "The data flow of a group as a tree, results first, with the mapping types on its edges, and the code that it becomes.",
+        reports=False,
+    ),
 )
 
 
@@ -83,7 +93,7 @@ def made(runs: Iterable[Run] = RUNS) -> list[Made]:
     found = []
     with tempfile.TemporaryDirectory(prefix="fusewise-documentation-") as folder:
         for run in runs:
-            if not _is_offered(run.words[0]):
+            if run.reports and not _is_offered(run.words[0]):
                 LOG.info("%s writes no report in this version: its page is left out", run.words[0])
                 continue
             found.append(_made(run, Path(folder)))
@@ -99,22 +109,26 @@ def _is_offered(verb: str) -> bool:
 
 
 def _made(run: Run, folder: Path) -> Made:
-    from fusewise.reporting.page import html
-
     path = folder / f"{run.name}.json"
-    line = [*run.words, "-o" if run.words[0] == "report" else "--report", str(path)]
+    option = "-o" if run.words[0] == "report" else "--report"
+    line = [*run.words, *((option, str(path)) if run.reports else ())]
     ended = subprocess.run(
         [sys.executable, "-m", "fusewise", *line],
         cwd=folder,
-        env={**os.environ, "FUSEWISE_CACHE_DIR": str(folder / "cache")},
+        env={**os.environ, "FUSEWISE_CACHE_DIR": str(folder / "cache"), "COLUMNS": "110"},
         capture_output=True,
         text=True,
         check=False,
     )
     if ended.returncode:
         raise RuntimeError(f"fusewise {' '.join(run.words)} ended with {ended.returncode}: {ended.stderr.strip()}")
+    printed = ended.stdout.replace(f"{folder}/", "")
+    if not run.reports:
+        return Made(run, printed)
+    from fusewise.reporting.page import html
+
     document = json.loads(path.read_text().replace(f"{folder}/", ""))
-    return Made(run, html(document))
+    return Made(run, printed, html(document))
 
 
 HEAD = """# Reports
@@ -125,15 +139,7 @@ not how fast anything is.
 
 """
 
-PAGE = """# {title}
-
-{about}
-
-```sh
-{line}
-```
-
-[Open the page by itself](pages/{name}.html)
+REPORT = """[Open the page by itself](pages/{name}.html)
 
 <iframe class="report" src="pages/{name}.html" title="The report of {name}"></iframe>
 
@@ -145,19 +151,25 @@ def report_pages(runs: Sequence[Made]) -> dict[str, str]:
     rows = [(f"[{one.run.title}]({one.run.name}.md)", f"`{_line(one.run)}`", one.run.about) for one in runs]
     found = {"reports/index.md": HEAD + table(("report", "line", "what it tells"), rows)}
     for one in runs:
-        name = one.run.name
-        found[f"reports/pages/{name}.html"] = one.page
-        pictures = (
-            f"## {title}\n\n{about}\n\n![{title}](pictures/{name}-{number}.svg){{.drawn}}\n\n"
-            for number, (title, about, _) in enumerate(one.drawings)
-        )
-        about = PAGE.format(title=one.run.title, about=one.run.about, line=_line(one.run), name=name)
-        found[f"reports/{name}.md"] = about + "".join(pictures)
-        for number, (_, _, drawing) in enumerate(one.drawings):
-            found[f"reports/pictures/{name}-{number}.svg"] = drawing
+        found |= _files(one)
     return found
 
 
+def _files(one: Made) -> dict[str, str]:
+    """The page about a run, its report and its pictures."""
+    name, run = one.run.name, one.run
+    parts = [f"# {run.title}", run.about, f"```sh\n{_line(run)}\n```"]
+    parts += [f"```text\n{one.printed.rstrip()}\n```"] if one.printed.strip() else []
+    found = {}
+    if one.page:
+        parts.append(REPORT.format(name=name))
+        found[f"reports/pages/{name}.html"] = one.page
+    for number, (title, about, drawing) in enumerate(one.drawings):
+        parts.append(f"## {title}\n\n{about}\n\n![{title}](pictures/{name}-{number}.svg){{.drawn}}")
+        found[f"reports/pictures/{name}-{number}.svg"] = drawing
+    return {**found, f"reports/{name}.md": "\n\n".join(parts) + "\n"}
+
+
 def _line(run: Run) -> str:
-    option = "-o" if run.words[0] == "report" else "--report"
-    return f"fusewise {' '.join(run.words)} {option} {run.name}.html"
+    option = f" {'-o' if run.words[0] == 'report' else '--report'} {run.name}.html" if run.reports else ""
+    return f"fusewise {' '.join(run.words)}{option}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from documentation.markdown import code, table
+from documentation.reference.examples import network
 
 __all__ = ["RUNS", "keys_of", "page"]
 
@@ -57,21 +58,6 @@ def page(runs: bool = True) -> str:
 
 def _indented(text: str) -> str:
     return "".join(f"    {line}" for line in text.splitlines(keepends=True))
-
-
-def network(path: Path) -> None:
-    """A network of a few nodes, as a file."""
-    import numpy as np
-
-    import fusewise
-    from fusewise.ops.build import GraphBuilder
-
-    b, rng = GraphBuilder(), np.random.default_rng(0)
-    x = b.input("x", (1, 3, 16, 16))
-    first, second = (b.constant(rng.standard_normal(shape, np.float32)) for shape in ((8, 3, 3, 3), (8, 10)))
-    h = b.op("Relu", b.op("Conv", x, first, pads=[1, 1, 1, 1], name="conv"), name="relu")
-    h = b.op("Flatten", b.op("GlobalAveragePool", h, name="pool"), name="flatten")
-    fusewise.save(b.finish(b.op("MatMul", h, second, name="dense")), path)
 
 
 def printed(words: Sequence[str], folder: Path) -> Any:

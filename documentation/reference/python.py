@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from documentation.reference.examples import EXAMPLES
+
 __all__ = ["SECTIONS", "page"]
 
 SECTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -39,6 +41,12 @@ def page() -> str:
     sections.append(("More", sorted(public - named)))
     parts = [HEAD]
     for title, names in sections:
-        parts += [f"## {title}", *(f"::: fusewise.{name}" for name in names)] if names else []
+        parts += [f"## {title}", *map(_entry, names)] if names else []
     parts += ["## In modules", *(f"::: fusewise.{name}" for name in MORE)]
     return "\n\n".join(parts) + "\n"
+
+
+def _entry(name: str) -> str:
+    """What is read of a name, and the example behind it."""
+    example = EXAMPLES.get(name, "").strip()
+    return f"::: fusewise.{name}" + (f"\n\n```pycon\n{example}\n```" if example else "")
