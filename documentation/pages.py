@@ -9,7 +9,7 @@ from benchmarks.page import drawing, kept
 from benchmarks.page import page as benchmarks_page
 
 from documentation.links import MOVED, relinked
-from documentation.reference import REFERENCE, json_output
+from documentation.reference import REFERENCE, json_output, report_document
 from documentation.runs import Made, report_pages
 
 __all__ = ["generated_pages"]
@@ -38,6 +38,7 @@ def generated_pages(runs: Sequence[Made] | None = None) -> Iterator[tuple[str, s
         yield DRAWING, drawing(results)
     if runs:
         yield from report_pages(runs).items()
+    yield "reference/report-document.schema.json", report_document.schema_text()
     for place, _, page in REFERENCE:
         yield place, json_output.page(runs is not None) if page is json_output.page else page()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -15,8 +14,6 @@ from pathlib import Path
 from documentation.markdown import table
 
 __all__ = ["RUNS", "Made", "Run", "made", "report_pages"]
-
-LOG = logging.getLogger("mkdocs.documentation")
 
 
 @dataclass(frozen=True)
@@ -90,22 +87,8 @@ RUNS = (
 
 def made(runs: Iterable[Run] = RUNS) -> list[Made]:
     """What the runs give. `RuntimeError` for one that ends in an error."""
-    found = []
     with tempfile.TemporaryDirectory(prefix="fusewise-documentation-") as folder:
-        for run in runs:
-            if run.reports and not _is_offered(run.words[0]):
-                LOG.info("%s writes no report in this version: its page is left out", run.words[0])
-                continue
-            found.append(_made(run, Path(folder)))
-    return found
-
-
-def _is_offered(verb: str) -> bool:
-    """Does the verb write reports?"""
-    from documentation.reference.command_line import verbs
-
-    command = dict(verbs()).get(verb)
-    return command is not None and (verb == "report" or any("--report" in one.opts for one in command.params))
+        return [_made(run, Path(folder)) for run in runs]
 
 
 def _made(run: Run, folder: Path) -> Made:

@@ -17,6 +17,7 @@ from documentation.reference import (
     passes,
     presets,
     python,
+    report_document,
     statuses,
 )
 
@@ -29,6 +30,7 @@ REFERENCE: Sequence[tuple[str, str, Callable[[], str]]] = (
     ("reference/statuses.md", "Errors and exit statuses", statuses.page),
     ("reference/environment.md", "Options and environment", environment.page),
     ("reference/json.md", "JSON output", json_output.page),
+    ("reference/report-document.md", "The report document", report_document.page),
     ("reference/passes.md", "Passes and pipelines", passes.page),
     ("reference/kernels.md", "Kernels", kernels.page),
     ("reference/decisions.md", "Names of decisions", decisions.page),
@@ -40,9 +42,9 @@ REFERENCE: Sequence[tuple[str, str, Callable[[], str]]] = (
 """Place, title and what writes it."""
 
 TITLES: Sequence[tuple[str, str]] = (
-    *((place, title) for place, title, _ in REFERENCE[:6]),
+    *((place, title) for place, title, _ in REFERENCE[:7]),
     ("operators.md", "Operators"),
     ("rules.md", "Rewrite rules"),
-    *((place, title) for place, title, _ in REFERENCE[6:]),
+    *((place, title) for place, title, _ in REFERENCE[7:]),
 )
 """Every page of the reference, also those that `docs/` keeps."""

@@ -1,4 +1,4 @@
-"""What verbs print under `--json`, key by key, read from runs on a small network; and the schema of the report document."""
+"""What verbs print under `--json`, key by key, read from runs on a small network."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ HEAD = """# JSON output
 
 With `--json` a verb prints one JSON value on standard output. These are the keys that lines on a small network print;
 those of a model's own names stand as the network has them, and `[]` is any item of a list. Later versions may add
-keys."""
+keys. [The report document](report-document.md) has a schema."""
 
 LONGEST_EXAMPLE = 40
 
 
 def page(runs: bool = True) -> str:
     """A section for each line: keys, types and an example of each; without `runs`, what needs none."""
-    parts = [HEAD, *_schema()]
+    parts = [HEAD]
     if not runs:
         return "\n".join([*parts, "Left out: this site was built without runs of the program.\n"])
     with tempfile.TemporaryDirectory(prefix="fusewise-documentation-") as folder:
@@ -116,8 +116,3 @@ def _example(value: Any) -> str:
 
 def _is_plain(value: Any) -> bool:
     return not isinstance(value, dict | list)
-
-
-def _schema() -> list[str]:
-    """The schema of the report document, where this version has one."""
-    return []

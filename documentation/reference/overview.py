@@ -18,6 +18,7 @@ These pages are read from the program when the site is built: what they say is w
 | [Errors and exit statuses](statuses.md) | how a program ends, and which error that is in Python |
 | [Options and environment](environment.md) | how a model is compiled, and what the program reads from its environment |
 | [JSON output](json.md) | what `--json` prints, key by key |
+| [The report document](report-document.md) | what a report holds as data, and its JSON schema |
 | [Operators](../operators.md) | every operator of ONNX by element type |
 | [Operators of ONNX Runtime](../operators.md#operators-of-onnx-runtime) | those of `com.microsoft` |
 | [Rewrite rules](../rules.md) | every algebraic rule and substitution |

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 from documentation.markdown import code, plain, sentence, table
-from documentation.reference import command_line, compiled_files, environment, json_output, python, statuses
+from documentation.reference import (
+    command_line,
+    compiled_files,
+    environment,
+    json_output,
+    python,
+    report_document,
+    statuses,
+)
 from documentation.reference.decisions import page as decisions_page
 from documentation.reference.kernels import page as kernels_page
 from documentation.reference.machines import page as machines_page
@@ -96,6 +104,14 @@ def test_tables_of_the_program() -> None:
     assert not re.findall(r"^\| `[\w-]+` \|  \|$", kernels, re.MULTILINE), "a kernel's module does not say what it is"
     assert all(f"| `{model.name}` |" in models_page() for model in MODELS)
     assert "`edge-256k` (default)" in presets_page() and "`avx2`" in machines_page()
+
+
+def test_every_part_of_the_report_document_is_told() -> None:
+    text, parts = report_document.page(), report_document.schema()["$defs"]
+    assert "| `stages` | list of [StagePart](#stagepart) |" in text
+    for name, part in parts.items():
+        assert f"\n## {name}\n\n{part.get('description', '')[:20]}" in text
+        assert all(f"| `{key}` |" in text.partition(f"\n## {name}\n")[2] for key in part["properties"])
 
 
 def test_keys_of_json() -> None:
