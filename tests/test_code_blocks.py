@@ -15,13 +15,15 @@ SHOWN = ("text", "toml", "json", "yaml", "dockerfile", "mermaid")
 SKIPPED = {
     "README.md": 2,
     "docs/explanations.md": 1,
+    "docs/how-to/serve-a-model.md": 1,
     "docs/passes.md": 1,
     "docs/plan-search.md": 1,
     "docs/security.md": 2,
 }
 """How many blocks of a page are not run. Each says why where it stands."""
 
-SLOW = ("README.md", "docs/free-dimensions.md", "docs/passes.md", "docs/substitutions.md")
+QUICK = ("docs/decoding.md", "docs/onnxruntime.md", "docs/operators.md", "docs/tour.md")
+"""Pages whose blocks take a moment together; all others are slow tests."""
 
 
 def name_of(page: Path) -> str:
@@ -33,7 +35,7 @@ def with_code(page: Path) -> bool:
 
 
 def marked(page: Path) -> object:
-    marks = [pytest.mark.slow] if name_of(page) in SLOW else []
+    marks = [] if name_of(page) in QUICK else [pytest.mark.slow]
     return pytest.param(page, id=name_of(page), marks=marks)
 
 

@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from pathlib import Path
@@ -83,7 +83,7 @@ def run_page(page: Path, folder: Path, names: dict[str, Any]) -> Wrong:
     document.namespace.update(names, __name__="page")
     state = {"wrong": [], "printed": None}
     document.namespace["__blocks__"] = state
-    with chdir(folder):
+    with chdir(folder), _importable(folder):
         for example in document.examples():
             try:
                 example.evaluate()
@@ -91,6 +91,20 @@ def run_page(page: Path, folder: Path, names: dict[str, Any]) -> Wrong:
                 state["printed"] = None
         _unshown(state, document)
     return state["wrong"]
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Modules that a page writes can be imported by its blocks, and are forgotten behind it."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]
 
 
 def renewed(text: str, wrong: Wrong) -> str:

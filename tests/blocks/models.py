@@ -82,6 +82,11 @@ def _torch(folder: Path) -> dict[str, Any]:
     return names | {"x": names["example"]}
 
 
+HOW_TO = (
+    *("a-slow-kernel", "a-wrong-answer", "another-machine", "cache-in-ci", "containers-and-threads"),
+    *("report-a-problem", "serve-a-model", "sign-files"),
+)
+
 OWNED: Mapping[str, Callable[[Path], dict[str, Any]]] = MappingProxyType(
     {
         "README.md": _module,
@@ -94,6 +99,8 @@ OWNED: Mapping[str, Callable[[Path], dict[str, Any]]] = MappingProxyType(
         "docs/pytorch.md": _torch,
         "docs/security.md": _network,
         "docs/substitutions.md": _network,
+        **{f"docs/how-to/{name}.md": _network for name in HOW_TO},
+        "docs/how-to/free-dimensions.md": _sentences,
     }
 )
 """By page. Pages that are not here make everything that they use; tutorials do."""
