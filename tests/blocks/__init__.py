@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 INFORMATION = re.compile(r"(?P<language>\w*)(?:[ \t]+title=\"(?P<title>[\w./-]+)\")?[ \t]*\n")
-NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?"
+NUMBER = r"\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[-+]\d+)?"
 UNITS = "ms|s|us|x|[kKMG]i?B|bytes|GFLOP/s|GB/s|%"
-VARYING = re.compile(rf"\d+\.\d+(?:e[-+]\d+)?|\d[\d,]*(?= ?(?:{UNITS})\b)")
+VARYING = re.compile(rf"\d+\.\d+(?:e[-+]\d+)?|\d(?:[\d,]*\d)?(?= ?(?:{UNITS})\b)")
 TIME = re.compile(rf"{NUMBER}(?= (?:ms|s|us)\b)")
 TIMED = ("bench", "passes")
 """Verbs whose tables are measurements from left to right."""
