@@ -29,6 +29,9 @@ __all__ = ["graph_document", "optimize_document", "passes_document", "plan_docum
 _NAMED = 3
 """Operators that the title of a planned group names."""
 
+_MOST_BOXES = 200
+"""Boxes of a plan that are drawn side by side; where there are more, the graph is folded as others are."""
+
 
 def graph_document(name: str, loaded: Graph, verb: str, threads: int | None = None) -> dict[str, Any]:
     """The document of a model called `name` that was only loaded, for `threads` workers (None: all)."""
@@ -89,11 +92,38 @@ def plan_document(name: str, loaded: Graph, found: Planning) -> dict[str, Any]:
         for node in group["nodes"]
     }
     runs |= {one["node"]: {"how": f"left out: {one['reason']}"} for one in part["excluded"]}
-    document["graphs"]["native"] = graph_part(found.graph, names_of(loaded), runs, groups)
+    native = graph_part(found.graph, names_of(loaded), runs, groups)
+    if len(groups) + len(part["excluded"]) <= _MOST_BOXES:
+        native["outline"] = _outline(found.graph, groups, part["excluded"])
+    document["graphs"]["native"] = native
     document["stages"].append(
         _stage("groups", "Groups of the plan", "native", "Each group keeps its data in the buffer.")
     )
     return {**document, "groups": groups, "plan": part}
+
+
+def _outline(
+    graph: Graph, groups: Sequence[Mapping[str, Any]], excluded: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The graph as the plan has it: a box for each group, and what is left out beside them."""
+
+    def item(node: int) -> dict[str, Any]:
+        return {"kind": "node", "title": graph.nodes[node].label, "node": node}
+
+    found = [
+        (
+            min(group["nodes"]),
+            {
+                "kind": "group",
+                "title": group["title"],
+                "group": group["id"],
+                "children": [item(node) for node in group["nodes"]],
+            },
+        )
+        for group in groups
+    ]
+    found += [(one["node"], item(one["node"])) for one in excluded]
+    return [each for _, each in sorted(found, key=lambda row: row[0])]
 
 
 def _stage(name: str, title: str, graph: str, what: str) -> dict[str, Any]:
@@ -110,7 +140,7 @@ def _groups(found: Planning, boundaries: Sequence[Mapping[str, Any]]) -> list[di
     return [
         {
             "id": number,
-            "title": counted(Counter(graph.nodes[v].op for v in group.operators), _NAMED),
+            "title": f"{number}: {counted(Counter(graph.nodes[v].op for v in group.operators), _NAMED)}",
             "nodes": list(group.operators),
             "mapping": max(map(ecg.mapping, group.operators)).name.lower(),
             "anchor": None,

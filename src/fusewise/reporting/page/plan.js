@@ -116,7 +116,7 @@
         ["groups repaired", rate === null || rate === undefined ? null : percent(rate), `${count(found.rectified)} of ${count(found.invalid)} by explanations alone`],
       ]),
       paragraph(`${proof()} ${part.setting.scheme.toUpperCase()} on ${part.hardware.name}, least ${part.setting.objective}.`),
-      part.notes.length ? list(part.notes) : "",
+      part.notes.length ? card("Notes", list(part.notes)) : "",
       el("div", { class: "charts" }),
       card("Groups in order", soft("The bar of a group is its need of the buffer. Choose a group for its details; the Graph tab draws the network with the groups as boxes."), layers()),
       card("Groups", groups()),
