@@ -42,6 +42,12 @@ def test_a_report_is_data_of_what_the_verb_did(fusewise, tiny_path, tmp_path, ve
         assert len(document["groups"]) == told["groups"]
         nodes = document["graphs"]["native"]["nodes"]
         assert all(nodes[k]["group"] == group["id"] for group in document["groups"] for k in group["nodes"])
+        boxes = document["graphs"]["native"]["outline"]
+        assert [box["group"] for box in boxes if box["kind"] == "group"] == [
+            group["id"] for group in document["groups"]
+        ]
+        drawn = [inner["node"] for box in boxes for inner in box.get("children", [box])]
+        assert sorted(drawn) == [node["id"] for node in nodes]
     if verb == "optimize":
         assert document["search"]["cost_after"] == told["cost_after"]
         assert len(document["graphs"]["clean"]["nodes"]) == told["nodes"]
