@@ -23,11 +23,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.bar_chart import bar_chart
 from tests.held.sitecustomize import MACHINES, hold
 
 from fusewise.benchmarking.peers import PEERS, peers_named
 from fusewise.errors import FusewiseError, UsageError
+from fusewise.reporting.charts import svg
+from fusewise.reporting.charts.panels import grouped_bars
 
 if TYPE_CHECKING:  # what describes the machine is imported once it is settled which
     from fusewise.benchmarking.timing import TimingBudget
@@ -158,7 +159,9 @@ def drawing(files: Sequence[dict[str, Any]], figure: str = "p50") -> str:
         for result in file["results"]:
             if "error" not in result:
                 panels.setdefault(result["model"], {})[name] = {"fusewise": 1.0, **result[figure]["ratios"]}
-    return bar_chart(panels, title="Times beside those of Fusewise, machine by machine", up="times as long", mark=1.0)
+    return svg(
+        grouped_bars(panels, title="Times beside those of Fusewise, machine by machine", up="times as long", mark=1.0)
+    )
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------

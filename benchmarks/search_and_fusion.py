@@ -35,7 +35,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from benchmarks.bar_chart import bar_chart
 from benchmarks.fusion_ablation import ALONE, shortest_steps
 from benchmarks.substitutions import NETWORKS, loaded
 from benchmarks.zoo import machine
@@ -47,6 +46,8 @@ from fusewise.benchmarking.timing import TimingBudget, race
 from fusewise.files import write_text
 from fusewise.ir.graph import Graph
 from fusewise.optimizing import optimized
+from fusewise.reporting.charts import svg
+from fusewise.reporting.charts.panels import grouped_bars
 from fusewise.runtime.host import worker_count
 
 VARIANTS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
@@ -155,7 +156,7 @@ def figure(results: list[dict[str, Any]], by: str) -> str:
     names = {found["model"]: found["model"].replace("_", "\n") for found in results}
     panels = {runtime: {names[found["model"]]: speeds(found, runtime, by) for found in results} for runtime in RUNTIMES}
     title = "Substitution search and fusion, alone and together"
-    return bar_chart(panels, title=title, up="times as fast as none", mark=1.0)
+    return svg(grouped_bars(panels, title=title, up="times as fast as none", mark=1.0))
 
 
 def main() -> None:

@@ -6,7 +6,7 @@
 Tables hold ours, mean and spread over seeds, and in brackets what is printed. Groups that do not fit are split at random (`none`,
 the paper's baseline), into single operators (`singles`), or along the edges that an explainer names: controls (`random`,
 `smallest`, `spread`, `largest-live`, `all`) or learned ones (`gnne`, `pg`, `rg`, `saliency`, `occlusion`). With `--json` a run goes
-on where it was stopped, and `--join` reads others' results. Needs the extras `search` and `explain`.
+on where it was stopped, and `--join` reads others' results. Needs the extras `search` and `explain`, and `report` to draw.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from benchmarks.layer_fusion.printed import PANELS, TABLES
 from benchmarks.layer_fusion.sampling import samples_table, samplings, validity_table
 from benchmarks.layer_fusion.store import Results
 from benchmarks.layer_fusion.tables import shown, table_cells
-from benchmarks.line_chart import line_chart
 
 from fusewise.accel.split.recursive import ASKING
 from fusewise.files import write_text
+from fusewise.reporting.charts import svg
+from fusewise.reporting.charts.panels import staircases
 
 EXPLAINERS = "none,random,smallest,gnne,pg,rg"
 QUICK_PLANS, QUICK_SEEDS = 100, 2
@@ -85,7 +86,7 @@ def _panel(given: argparse.Namespace, results: Results) -> str:
         budget = max(row["cell"].column.plans for row in rows)
         places = [part * budget / 1000 for part in (10, 25, 50, 100, 250, 500, 1000)]
     if given.output is not None:
-        write_text(given.output, line_chart(curves, title=panel.title, across=across, up="MB"))
+        write_text(given.output, svg(staircases(curves, title=panel.title, across=across, up="DRAM traffic, MB")))
     return f"{panel.title}\n\n{curves_table(curves, places, across)}"
 
 

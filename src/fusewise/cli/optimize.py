@@ -127,7 +127,10 @@ Check = Annotated[
         help="Compare answers before anything is written, in ONNX Runtime where it is installed, else in ONNX's evaluator.",
     ),
 ]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution (extra report)."),
+]
 
 
 _SETTINGS = ("search", "alpha", "budget", "seconds", "cost", "machine", "faster_in", "pieces", "workers", "exact")
@@ -237,6 +240,10 @@ def _check_words(model: str, files: tuple[Path | None, Path | None, Path | None]
     for path, ending in ((output, ".onnx"), (plot, ".svg")):
         if path is not None and path.suffix != ending:
             raise UsageError(f"{path.name!r} should end in {ending}")
+    if plot is not None:
+        from fusewise.reporting.charts.standalone import drawer
+
+        drawer()  # tells of a package that is missing before the work is done
     if output is not None and not force and output.exists() and Path(model).exists() and output.samefile(model):
         raise UsageError(f"{output} is the model itself; write to another file, or overwrite it with --force")
 
@@ -326,11 +333,12 @@ def _names_in(files: Sequence[Path]) -> list[str]:
 
 def _draw(found: Optimization, model: str, path: Path) -> None:
     from fusewise.files import write_text
-    from fusewise.reporting.search_path import search_path
+    from fusewise.reporting.charts import svg
+    from fusewise.reporting.charts.searching import search_path
 
     costs = [found.cost_before, *(step.cost_after for step in found.steps)]
     names = [step.rule for step in found.steps]
-    write_text(path, search_path(costs, names, title=f"{model}: {found.cost}", unit=found.unit))
+    write_text(path, svg(search_path(costs, names, title=f"{model}: {found.cost}", unit=found.unit)))
 
 
 def _show(found: Optimization, model: str) -> None:

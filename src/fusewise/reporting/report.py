@@ -16,6 +16,7 @@ from fusewise.files import write_text
 from fusewise.ir.graph import Graph
 from fusewise.making import Planned
 from fusewise.options import Options
+from fusewise.reporting.charts import with_charts
 from fusewise.reporting.document.collect import report_document
 from fusewise.reporting.document.read import read_document
 from fusewise.reporting.document.subject import ReportSubject
@@ -62,7 +63,7 @@ class Report:
         """The page: one file that fetches nothing. `UsageError` where what pages are made with is not installed."""
         from fusewise.reporting.page.page import html
 
-        return html(self.document)
+        return html(with_charts(self.document))
 
     def save(self, path: str | Path, format: str | None = None) -> None:  # noqa: A002 - as the command line has it
         """Write the report, whole or not at all, in the `format` of that name, or the one that the name of the file ends as.

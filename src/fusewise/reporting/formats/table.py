@@ -10,6 +10,7 @@ from typing import Any
 
 from fusewise.errors import UsageError
 from fusewise.records import record
+from fusewise.reporting.charts import with_charts
 from fusewise.reporting.formats.dot import dot
 from fusewise.reporting.formats.model_explorer import model_explorer, node_data
 from fusewise.reporting.formats.perfetto import perfetto
@@ -33,7 +34,7 @@ class Format:
 def _page(document: Document) -> str:
     from fusewise.reporting.page.page import html
 
-    return html(document)
+    return html(with_charts(document))
 
 
 def _json(document: object) -> str:
@@ -46,7 +47,7 @@ _ROWS = (
     Format("node-data", ".node-data.json", lambda d: _json(node_data(d)), "times as node data of Model Explorer"),
     Format("perfetto", ".perfetto.json", lambda d: _json(perfetto(d)), "a run as a trace for Perfetto"),
     Format("dot", ".dot", dot, "the groups for Graphviz"),
-    Format("json", ".json", _json, "the data of the report"),
+    Format("json", ".json", lambda d: _json(with_charts(d)), "the data of the report"),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({row.name: row for row in _ROWS})
 """By name. Names of files are looked at in this order: the last ending is part of others."""
