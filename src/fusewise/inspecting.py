@@ -95,7 +95,7 @@ def _described(work: TaskWork | HostWork, program: Program) -> dict[str, Any]:
     return {
         "label": work.label,
         "way": "" if step is None else step.way,
-        "nest": "" if step is None else program.kernels[step.kernel].nest(),
+        "nest": "" if step is None else program.kernels[step.kernel].texts()[0],
         "extents": list(task.extents),
         "anchor": None if task.anchor is None else task.anchor.op,
         "operands": [

@@ -183,8 +183,16 @@ def _codes(step: TaskDraft | HostDraft, target: Target) -> list[KernelCode]:
 def _code(way: Implementation, target: Target) -> KernelCode:
     key = f"{way.key}|{target.key}"
     symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
-    build, nest = _builder(way, target, symbol), lambda: _shown(way.build(target.instructions, symbol))
-    return KernelCode(symbol, key, build, way.task.digest, way.kernel.effort, way.level, nest)
+    instructions, written = target.instructions, _writer(target, symbol)
+
+    def listing() -> tuple[str, str]:
+        module = way.build(instructions, symbol)
+        return _shown(module), written(module)
+
+    def build() -> str:
+        return written(way.build(instructions, symbol))
+
+    return KernelCode(symbol, key, build, way.task.digest, way.kernel.effort, way.level, listing)
 
 
 def _sized(way: Implementation, code: SizedCode, target: Target) -> KernelCode:
@@ -194,11 +202,11 @@ def _sized(way: Implementation, code: SizedCode, target: Target) -> KernelCode:
     text, instructions = re.sub(r"@kernel\b", f"@{symbol}", code.text), target.instructions
     text = re.sub(r"@kernel_body\b", f"@{symbol}_body", text)
 
-    def nest() -> str:
+    def listing() -> tuple[str, str]:
         with deciding(code.hints):
-            return _shown(way.build(instructions, symbol))
+            return _shown(way.build(instructions, symbol)), text
 
-    return KernelCode(symbol, key, lambda: text, way.task.digest, way.kernel.effort, way.level, nest)
+    return KernelCode(symbol, key, lambda: text, way.task.digest, way.kernel.effort, way.level, listing)
 
 
 def _shown(module: Module) -> str:
@@ -207,11 +215,12 @@ def _shown(module: Module) -> str:
     return printed(module, _LONGEST_TABLE)
 
 
-def _builder(way: Implementation, target: Target, symbol: str) -> Callable[[], str]:
+def _writer(target: Target, symbol: str) -> Callable[[Module], str]:
+    """Writes a kernel as LLVM IR."""
     instructions = target.instructions
     if target.sanitize:
-        return lambda: checked(llvm_text(way.build(instructions, symbol), instructions), symbol)
-    return lambda: llvm_text(way.build(instructions, symbol), instructions)
+        return lambda module: checked(llvm_text(module, instructions), symbol)
+    return lambda module: llvm_text(module, instructions)
 
 
 def _step(step: TaskDraft, kernels: Sequence[int], number: Mapping[Area, int]) -> NativeStep | StepVersions:

@@ -136,7 +136,8 @@ class KernelCode:
 
     `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
     kernel is loaded by key and never built again. `task` is a digest of the task. What takes more `effort` is compiled first,
-    with the passes of its `level` (`runtime.jit.LEVELS`). `nest` gives its loops and tiles as text, for people.
+    with the passes of its `level` (`runtime.jit.LEVELS`). `listing` gives its loops and tiles, for
+    people, and the LLVM IR, both of one build; a kernel that has none is written as it is built.
     """
 
     symbol: str
@@ -145,7 +146,11 @@ class KernelCode:
     task: str = ""
     effort: int = 1
     level: str = "full"
-    nest: Callable[[], str] = str
+    listing: Callable[[], tuple[str, str]] | None = None
+
+    def texts(self) -> tuple[str, str]:
+        """Its loops and tiles, empty where it has none, and its LLVM IR."""
+        return ("", self.build()) if self.listing is None else self.listing()
 
 
 @record(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def kernel_parts(program: Program, contents: Contents) -> list[dict[str, Any]]:
             used.setdefault(one.kernel, []).append(number)
     found = []
     for number, kernel in enumerate(program.kernels):
-        way = ways.get(number, "")
+        way, (nest, text) = ways.get(number, ""), kernel.texts()
         found.append(
             {
                 "id": number,
@@ -30,8 +30,8 @@ def kernel_parts(program: Program, contents: Contents) -> list[dict[str, Any]]:
                 "way": way,
                 "family": way.partition(" ")[0] or kernel.key.partition("|")[0],
                 "schedule": _schedule(way),
-                "nest": kernel.nest(),
-                "ir": kernel.build(),
+                "nest": nest,
+                "ir": text,
                 "code_bytes": sizes.get(kernel.symbol),
                 "steps": list(dict.fromkeys(used.get(number, ()))),
             }
