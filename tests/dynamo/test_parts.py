@@ -84,6 +84,22 @@ def test_what_surrounds_unknown_operators_is_compiled(monkeypatch: pytest.Monkey
         assert name in next(iter(told))
 
 
+@pytest.mark.slow
+def test_sizes_in_terms_of_others_are_free_in_a_part() -> None:
+    def folded(x: Any) -> Any:
+        count = x.shape[0]
+        y = torch.ops.fusewise_parts.odd(torch.relu(x).exp().sin().reshape(count * 2, 4))
+        return (y.tanh().exp().reshape(count, 8) * count).sin()
+
+    call = torch.compile(folded, backend=backend, dynamic=True)
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        for rows in (4, 6):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(call(x), folded(x), rtol=1e-5, atol=1e-5)
+    assert not [one for one in caught if str(one.message).startswith(LEFT)]
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> Any:
     """A pure graph of PyTorch: operators that are known and others, each of what was before, some of it given out."""

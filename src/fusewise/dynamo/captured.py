@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fusewise.errors import UnsupportedModel
+from fusewise.frontend.free import with_names
 from fusewise.frontend.onnx_import import load
 from fusewise.frontend.torch_export import exported, line_of, quietly
 from fusewise.ir.graph import Graph
@@ -17,6 +19,9 @@ __all__ = ["Capture", "Returned", "attribute_of", "captured", "fixed_arguments",
 
 _OPSET = 18
 """The opset that the exporter's table is written in: no conversion is needed."""
+
+_NAME = re.compile(r"[\w.]+")
+"""A dimension by name, and not in terms of others."""
 
 
 @record(frozen=True)
@@ -319,13 +324,15 @@ def _compare(graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Non
 
 
 def _symbols(graph: Graph, inputs: Sequence[Any]) -> dict[str, Symbol]:
-    """The free dimensions of the graph's inputs by name, with the sizes of the example."""
+    """The free dimensions of the graph's inputs by the names that they are compiled under, with the sizes of the example. One that
+    is in terms of others follows from these."""
     import torch
 
     found: dict[str, Symbol] = {}
+    named = with_names(graph)
     for name, node in zip(graph.inputs, inputs, strict=True):
-        value, dims = node.meta["val"], graph.tensor(name).shape or ()
+        value, dims = node.meta["val"], named.tensor(name).shape or ()
         for dim, size in zip(dims, value.shape if isinstance(value, torch.Tensor) else (), strict=False):
-            if isinstance(dim, str) and isinstance(size, torch.SymInt) and size.node.hint:
+            if isinstance(dim, str) and _NAME.fullmatch(dim) and isinstance(size, torch.SymInt) and size.node.hint:
                 found.setdefault(dim, Symbol(dim, hint=int(size.node.hint)))
     return found
