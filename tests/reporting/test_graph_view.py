@@ -288,7 +288,7 @@ def test_what_is_found_is_marked_and_the_map_moves_the_drawing(view: View) -> No
 
 def test_heat_is_said_in_words_and_counts_all_copies(view: View) -> None:
     view.press("Heat")
-    assert "72 ms · 100.0%" in str(view.boxes())
+    assert f"{TIMES}12 · 72 ms · 100.0%" in str(view.boxes())
     view.stage("As written")
     view.wait_for("operators each")
     assert view.page.get_by_role("button", name="Heat").is_disabled()

@@ -167,7 +167,7 @@ class _Items:
         if box.unit < 0:
             inside = self.level(box.boxes)
             if len(inside) > 1:
-                return {"kind": "scope", "title": box.title, "children": inside}
+                return {"kind": "scope", "title": self._titled(box.title, box.nodes), "children": inside}
             only = inside[0]  # a scope that is nothing but a repeat, which says more
             named = only["title"].startswith(f"{box.title.rpartition('.')[2]}.")
             return {**only, "title": _joined(box.title, only["title"]) if named else f"{box.title}: {only['title']}"}
@@ -181,7 +181,9 @@ class _Items:
         """One item for equal runs of boxes; what is inside is that of the first."""
         first, last = runs[0], runs[-1]
         if len(first) == 1 and first[0].unit < 0:
-            title, inside = f"{first[0].title} to {last[0].title}", self.level(first[0].boxes)
+            title = f"{first[0].title} to {last[0].title}"
+            title = self._titled(title, first[0].nodes)
+            inside = self.level(first[0].boxes)
         else:
             title = self._summary(node for box in first for node in box.nodes)
             inside = [self._item(first[0])] if len(first) == 1 else self.level(first)
@@ -207,6 +209,10 @@ class _Items:
             regions.append({"kind": "scope", "title": title, "children": items[begin:end]})
             boxes.append(box)
         return self._regions(regions, boxes) if count > MOST_BOXES else regions
+
+    def _titled(self, title: str, nodes: Iterable[int]) -> str:
+        """A title that says what is there: a number by itself does not."""
+        return f"{title}: {self._summary(nodes)}" if title[:1].isdecimal() else title
 
     def _summary(self, nodes: Iterable[int]) -> str:
         """The operators that there are most of."""

@@ -96,8 +96,10 @@
   function measure(model, item, open = false) {
     const { title, about } = told(model, item);
     const first = widthOf(shown(title).slice(0, 200)) + (item.children.length ? 16 : 0);
-    if (open) return { width: Math.min(WIDEST + 60, first + 40 + widthOf(about.filter(Boolean).join(" · "))), height: 0 };
-    const width = Math.max(first, widthOf(about.filter(Boolean).join(" · ")));
+    const timed = timeOf(model, item) ? widthOf(`${item.kind === "repeat" ? "×88 · " : ""}888 ms · 88.8%`) : 0;
+    const below = Math.max(timed, widthOf(about.filter(Boolean).join(" · ")));
+    if (open) return { width: Math.min(WIDEST + 90, first + 76 + below), height: 0 };
+    const width = Math.max(first, below);
     return { width: Math.round(Math.max(92, Math.min(WIDEST, width + 34))), height: item.kind === "input" || item.kind === "output" ? 40 : HEIGHT };
   }
 
@@ -121,7 +123,7 @@
     const time = heat && !["input", "output"].includes(item.kind) ? timeOf(model, item) : null;
     if (time !== null) {
       const share = time / (totalTime() || 1);
-      lines.splice(0, lines.length, `${ms(time)} · ${percent(share)}`);
+      lines.splice(0, lines.length, `${item.kind === "repeat" ? `×${item.times} · ` : ""}${ms(time)} · ${percent(share)}`);
       fill = palette.heat[heatStep(share)];
     }
     const label = open ? `${fitted(mark + title, width - 40)}  ${fitted(lines.join(" · "), Math.max(0, width - 60 - widthOf(fitted(mark + title, width - 40))))}` : `${fitted(mark + title, width - 22)}\n${fitted(lines.join(" · "), width - 22)}`;
@@ -228,7 +230,7 @@
           "background-gradient-stop-positions": (node) => `0% ${(500 / node.data("w")).toFixed(2)}% ${(500 / node.data("w")).toFixed(2)}% 100%`,
         },
       },
-      { selector: "node.repeat.closed", style: { ghost: "yes", "ghost-offset-x": 5, "ghost-offset-y": 5, "ghost-opacity": 0.55 } },
+      { selector: "node.repeat.closed", style: { "border-style": "double", "border-width": 4 } },
       { selector: "node.host", style: { "border-style": "dashed", "border-width": 2 } },
       { selector: "node.input, node.output", style: { "corner-radius": 20, "background-color": palette.back, "border-style": "solid", color: palette.ink } },
       {

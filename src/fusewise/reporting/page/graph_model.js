@@ -3,6 +3,7 @@
   "use strict";
   const fusewise = (window.fusewise = window.fusewise || {});
   const MOST_TERMINALS = 16;
+  const MOST_BOXES = 120;
 
   // The graph of a stage, and whether its groups are boxes.
   function stageOf(id) {
@@ -39,9 +40,12 @@
       return item;
     }
 
+    // Where groups are no boxes of their own, their nodes stand in their place, as long as the level can be read.
     grow(outline, parent) {
+      const size = outline.reduce((sum, one) => sum + (one.kind === "group" ? one.children.length : 1), 0);
+      const whole = this.grouped || size > MOST_BOXES;
       for (const one of outline) {
-        if (one.kind === "group" && !this.grouped) {
+        if (one.kind === "group" && !whole) {
           this.grow(one.children, parent);
           continue;
         }
