@@ -16,7 +16,7 @@ from tests.reporting.documents import HOSTILE, small
 
 from fusewise.errors import UsageError
 from fusewise.reporting.page import html
-from fusewise.reporting.page.overview import visible
+from fusewise.reporting.page.overview import tabs_of, visible
 
 TABS = ("overview", "graph", "kernels", "decisions", "time", "memory")
 
@@ -81,6 +81,11 @@ def test_without_jinja_one_sentence() -> None:
 def test_a_document_of_almost_nothing(open_page: Open) -> None:
     page = open_page(html({"schema": "fusewise-report", "version": 1, "title": "nothing"}))
     assert page.locator('[role="tab"]').all_inner_texts() == ["Overview"]
+
+
+def test_the_tab_of_a_verb_stands_behind_the_overview() -> None:
+    document = {**small(), "verb": "bench", "bench": {"runtimes": []}}
+    assert [name for name, _ in tabs_of(document)] == ["overview", "bench", *TABS[1:]]
 
 
 def test_tables_without_scripts(browser: Any, open_page: Open, text: str) -> None:

@@ -85,6 +85,7 @@
   function groupsList() {
     const rows = groupRows();
     const measured = rows.some((row) => row.ms !== null);
+    const ran = Boolean(fusewise.document.steps?.length);
     const most = Math.max(...rows.map((row) => row.share || 0), 1e-9);
     const timed = [
       { title: "Time", number: true, key: "ms", show: (row) => ms(row.ms) },
@@ -93,6 +94,12 @@
       { title: "Bound by", key: "bound" },
       { title: "Level", key: "level" },
     ];
+    const kernel = {
+      title: "Kernel",
+      key: "families",
+      class: "way",
+      show: (row) => (row.families ? el("span", { title: row.ways }, name(row.families)) : el("span", { class: "soft" }, row.runs)),
+    };
     const columns = [
       { title: "Group", value: (row) => row.title, show: (row) => [name(row.title), el("span", { class: "soft" }, ` ${row.id}`)] },
       { title: "Around", value: (row) => row.lead?.name ?? "", class: "way", show: (row) => row.lead && name(row.lead.name) },
@@ -100,17 +107,11 @@
       { title: "Operators", number: true, value: (row) => row.nodes.length, show: (row) => count(row.nodes.length) },
       { title: "Arithmetic", number: true, key: "flops", show: (row) => (row.flops ? short(row.flops) : "") },
       { title: "Saved", number: true, key: "bytes_saved", show: (row) => (row.bytes_saved ? bytes(row.bytes_saved) : "") },
-      {
-        title: "Kernel",
-        key: "families",
-        class: "way",
-        show: (row) =>
-          row.families ? el("span", { title: row.ways }, name(row.families)) : el("span", { class: "soft" }, row.runs),
-      },
+      ...(ran ? [kernel] : []),
     ];
     const fields = [
       ["Filter by name, operator or kernel", null],
-      ["Runs", kinds(rows, (row) => row.runs)],
+      ...(ran ? [["Runs", kinds(rows, (row) => row.runs)]] : []),
       ...(measured ? [["Bound by", kinds(rows, (row) => row.bound)]] : []),
     ];
     const fits = (row, [text, runs, bound]) =>

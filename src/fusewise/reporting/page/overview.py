@@ -28,6 +28,9 @@ _TABS = (
 )
 """Each tab, and the parts of a document of which it needs one."""
 
+_OWN = {"optimize": "search", "passes": "passes", "plan": "plan", "verify": "verification", "bench": "bench"}
+"""The tab that a verb's report is about."""
+
 _SLOWEST, _LISTED = 10, 100
 
 
@@ -39,8 +42,10 @@ def visible(text: str) -> str:
 
 
 def tabs_of(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and titles of the tabs that a document has something for."""
-    return [(name, title) for name, title, parts in _TABS if any(document.get(part) for part in parts)]
+    """Names and titles of the tabs that a document has something for; what the verb is about comes behind the overview."""
+    found = [(name, title) for name, title, parts in _TABS if any(document.get(part) for part in parts)]
+    own = _OWN.get(str(document.get("verb")))
+    return sorted(found, key=lambda tab: (tab[0] != "overview", tab[0] != own))
 
 
 def overview(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +113,7 @@ def _about(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
         ("Opset", [str(model["opset"])] if model.get("opset") else []),
         ("Machine", [_text(value) for value in (machine.get("processor"), machine.get("instruction_set")) if value]),
         ("Threads", [str(machine["threads"])] if machine.get("threads") else []),
-        ("Caches", [_text(each) for each in machine.get("caches") or ()]),
+        ("Caches", [f"{each['name']}: {size_text(each['bytes'])}" for each in machine.get("caches") or ()]),
         ("Options", [f"{name} = {_text(value)}" for name, value in (document.get("options") or {}).items()]),
     ]
     return [(term, lines) for term, lines in rows if lines]
@@ -201,8 +206,7 @@ def _hosted(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _text(value: object) -> str:
     """A value of a document in one line."""
     if isinstance(value, Mapping):
-        parts = (f"{name} {size_text(each) if name == 'bytes' else each}" for name, each in value.items())
-        return ", ".join(parts)
+        return ", ".join(f"{name} {each}" for name, each in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
