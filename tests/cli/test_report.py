@@ -48,6 +48,8 @@ def test_a_report_is_written_and_read_back(fusewise: Any, model: Path, tmp_path:
             "is a report of version 2, and this program reads version 1: make it again",
         ),
         (("later.json", "-o", "r.html", "--exact"), 2, "leave out --exact"),
+        (("parts.json", "-o", "r.html"), 3, "parts.json is not a whole report: "),
+        (("parts.json", "-o", "r.dot"), 3, "parts.json is not a whole report: "),
     ],
 )
 def test_what_is_refused_is_said_in_a_sentence_and_nothing_is_written(
@@ -57,6 +59,7 @@ def test_what_is_refused_is_said_in_a_sentence_and_nothing_is_written(
     Path("broken.json").write_text('{"schema": "fusewise-report", ')
     Path("plan.json").write_text('{"schema": "fusewise-plan"}')
     Path("later.json").write_text('{"schema": "fusewise-report", "version": 2}')
+    Path("parts.json").write_text('{"schema": "fusewise-report", "version": 1, "title": "t", "graphs": {"native": 1}}')
     there = sorted(Path().iterdir())
     ended = fusewise("report", *words)
     assert ended.status == status and told in ended.err and ended.err.count("\n") == 1

@@ -11,7 +11,7 @@ from typing import Any
 from fusewise.cards import Card, carded
 from fusewise.compiled import Model
 from fusewise.compiling import Progress, planned
-from fusewise.errors import FusewiseError, UsageError
+from fusewise.errors import FusewiseError, InvalidModel, UsageError
 from fusewise.files import write_text
 from fusewise.ir.graph import Graph
 from fusewise.making import Planned
@@ -50,10 +50,12 @@ def _card(report: Report) -> Card:
 
 @carded(_card)
 class Report:
-    """What a compilation did with a model. `document` is plain JSON data (docs/report.md); `title` is what it is called."""
+    """What a compilation did with a model. `document` is plain JSON data (docs/report.md); `title` is what it is called; `path` is
+    the file that it was read from, if it was."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    def __init__(self, document: dict[str, Any], path: Path | None = None) -> None:
         self.document = document
+        self.path = path
 
     @property
     def title(self) -> str:
@@ -68,11 +70,18 @@ class Report:
     def save(self, path: str | Path, format: str | None = None) -> None:  # noqa: A002 - as the command line has it
         """Write the report, whole or not at all, in the `format` of that name, or the one that the name of the file ends as.
 
-        `UsageError` for a name that ends as no format does, and for a place where nothing may be written.
+        `UsageError` for a name that ends as no format does, and for a place where nothing may be written; `InvalidModel` where
+        the report was read from a file that somebody took parts from.
         """
         target = Path(path)
         chosen = format_of(target, format)
-        write_text(target, written_as(self.document, chosen))
+        try:
+            text = written_as(self.document, chosen)
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+            if self.path is None:
+                raise
+            raise InvalidModel(f"{self.path} is not a whole report: {error!r}") from error
+        write_text(target, text)
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, in a notebook; the card where pages cannot be made."""
@@ -85,7 +94,7 @@ class Report:
 
 def opened_report(path: str | Path) -> Report:
     """The report that was written as .json. Raises what `read_document` raises."""
-    return Report(read_document(Path(path)))
+    return Report(read_document(Path(path)), Path(path))
 
 
 def reported(
