@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.reporting.document.test_searches import branches
 from tests.reporting.documents import HOSTILE, small
+from tests.reporting.test_page_accessibility import findings
 
 import fusewise
 from fusewise import api
@@ -131,3 +132,16 @@ def test_hostile_names_are_text_at_any_width(open_page: Open, document: dict[str
             assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
         assert page.evaluate("window.ran") is None
         assert page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme, width", [("light", 1366), ("dark", 390)])
+def test_no_serious_finding_in_any_part(open_page: Open, document: dict[str, Any], scheme: str, width: int) -> None:
+    page = open_page(html(document), color_scheme=scheme, width=width, bypass_csp=True)
+    found = {}
+    for tab in TABS:
+        said(page, tab)
+        if tab == "search":
+            page.wait_for_selector(".point .side:nth-child(2) svg")
+        found[tab] = findings(page)
+    assert not any(found.values()), "\n".join(f"{tab}: {each}" for tab, all_ in found.items() for each in all_)
