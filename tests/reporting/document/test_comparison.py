@@ -40,7 +40,10 @@ def document(
         "kernels": [{"id": k, "way": way, "code_bytes": 10} for k in range(len(groups))],
         "times": None if ms is None else {"ms": sum(ms), "groups": [{"group": k, "ms": t} for k, t in enumerate(ms)]},
         "compile": {"ms": 5.0, "stages": [{"name": "reading", "ms": 1.0}, {"name": "reading", "ms": 2.0}]},
-        "decisions": [{"kind": "fuse", "what": "fuse", "where": ["a", "b"], "reason": "r", "applied": True}],
+        "decisions": [
+            {"kind": "pass", "what": way, "where": [], "reason": "0.1 ms, nothing to do", "applied": False},
+            {"kind": "fuse", "what": "fuse", "where": ["a", "b"], "reason": "r", "applied": True},
+        ],
         **more,
     }
 
@@ -59,7 +62,7 @@ def test_what_was_made_otherwise_is_named() -> None:
     first = document([["a", "b"], ["c"]], [1.0, 2.0])
     second = document([["c"], ["a"], ["b"]], [3.0, 0.25, 0.25], way="product tile=8", options={"fusion": "none"})
     second["machine"]["processor"] = "q"
-    second["decisions"][0]["applied"] = False
+    second["decisions"][1]["applied"] = False
     found = compared(first, second)
     told = {row["what"]: (row["first"], row["second"]) for row in found["differences"]}
     assert told == {"processor": ("p", "q"), "option fusion": ("-", "none")}

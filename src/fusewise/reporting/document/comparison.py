@@ -338,8 +338,8 @@ def _components(sets: Sequence[frozenset[str]]) -> list[list[int]]:
 
 def _decisions(first: Document, second: Document) -> dict[str, Any]:
     """Decisions that only one side has, by kind, name, place and whether they were carried out."""
-    tables = [Counter(map(_decision, one.get("decisions") or ())) for one in (first, second)]
-    reasons = {_decision(row): row["reason"] for one in (second, first) for row in one.get("decisions") or ()}
+    tables = [Counter(map(_decision, _told(one))) for one in (first, second)]
+    reasons = {_decision(row): row["reason"] for one in (second, first) for row in _told(one)}
     sides = []
     for mine, other in ((tables[0], tables[1]), (tables[1], tables[0])):
         rows = [*(mine - other).elements()]
@@ -353,6 +353,11 @@ def _decisions(first: Document, second: Document) -> dict[str, Any]:
             }
         )
     return {"first": sides[0], "second": sides[1], "both": sum((tables[0] & tables[1]).values())}
+
+
+def _told(document: Document) -> list[Mapping[str, Any]]:
+    """Decisions but for passes that found nothing to do: those are not of the model."""
+    return [row for row in document.get("decisions") or () if row["kind"] != "pass" or row["applied"]]
 
 
 def _decision(row: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...], bool]:

@@ -9,20 +9,44 @@
   // Rows of [name, value, note]: the figures at the head of a part.
   function figures(rows) {
     const kept = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");
-    return el("dl", { class: "figures" }, kept.map(([term, value, note]) => el("div", {}, el("dt", {}, term), el("dd", {}, el("b", {}, value), note ? el("span", {}, note) : null))));
+    return el(
+      "dl",
+      { class: "figures" },
+      kept.map(([term, value, note]) =>
+        el("div", {}, el("dt", {}, term), el("dd", {}, el("b", {}, value), note ? el("span", {}, note) : null)),
+      ),
+    );
   }
 
   const card = (title, ...children) => el("section", { class: "card wide" }, el("h3", {}, title), children);
   const paragraph = (...children) => el("p", {}, children);
   const soft = (...children) => el("p", { class: "soft" }, children);
-  const list = (rows) => (rows.length ? el("ul", {}, rows.map((row) => el("li", {}, row))) : null);
+  const list = (rows) =>
+    rows.length
+      ? el(
+          "ul",
+          {},
+          rows.map((row) => el("li", {}, row)),
+        )
+      : null;
 
   // Words of a command line that can be taken along; nothing where there are none.
-  const option = (words) => (words ? el("span", { class: "option" }, el("code", {}, words), copyButton(words)) : el("span", { class: "soft" }, "none"));
+  const option = (words) =>
+    words ? el("span", { class: "option" }, el("code", {}, words), copyButton(words)) : el("span", { class: "soft" }, "none");
 
-  const number = (value) => (value === null || value === undefined ? "" : Number.isInteger(value) ? count(value) : Math.abs(value) >= 1000 ? count(value) : Number(value.toPrecision(4)).toString());
+  const number = (value) =>
+    value === null || value === undefined
+      ? ""
+      : Number.isInteger(value)
+        ? count(value)
+        : Math.abs(value) >= 1000
+          ? count(value)
+          : Number(value.toPrecision(4)).toString();
   const tiny = (value) => (value === null || value === undefined ? "" : value === 0 ? "0" : value.toExponential(1));
-  const names = (found, most = 3) => [found.slice(0, most).map((one, k) => [k ? ", " : "", name(one)]), found.length > most ? ` and ${count(found.length - most)} more` : ""];
+  const names = (found, most = 3) => [
+    found.slice(0, most).map((one, k) => [k ? ", " : "", name(one)]),
+    found.length > most ? ` and ${count(found.length - most)} more` : "",
+  ];
 
   // A value on a scale that ends at `most`, with a mark where the limit is; for the eye only.
   function gauge(value, most, limit = null) {
@@ -63,21 +87,51 @@
     nodes.forEach((node, k) => node.outputs.forEach((value) => producer.set(value, k)));
     const edges = [];
     nodes.forEach((node, k) => {
-      for (const value of new Set(node.inputs)) if (producer.has(value) && producer.get(value) !== k) edges.push({ from: producer.get(value), to: k, value });
+      for (const value of new Set(node.inputs))
+        if (producer.has(value) && producer.get(value) !== k) edges.push({ from: producer.get(value), to: k, value });
     });
     const children = nodes.map((_, k) => ({ id: `n${k}`, width: 190, height: 42 }));
-    const graph = { id: "root", layoutOptions: { "elk.algorithm": "layered", "elk.direction": "DOWN", "elk.spacing.nodeNode": "16", "elk.layered.spacing.nodeNodeBetweenLayers": "26", "elk.padding": "[top=6,left=6,bottom=6,right=6]" }, children };
+    const graph = {
+      id: "root",
+      layoutOptions: {
+        "elk.algorithm": "layered",
+        "elk.direction": "DOWN",
+        "elk.spacing.nodeNode": "16",
+        "elk.layered.spacing.nodeNodeBetweenLayers": "26",
+        "elk.padding": "[top=6,left=6,bottom=6,right=6]",
+      },
+      children,
+    };
     graph.edges = edges.map((edge, k) => ({ id: `e${k}`, sources: [`n${edge.from}`], targets: [`n${edge.to}`] }));
     const placed = await (await layouter()).layout(graph);
-    const picture = shape("svg", { viewBox: `0 0 ${placed.width} ${placed.height}`, width: placed.width, height: placed.height, role: "img", "aria-label": fusewise.dom.shown(label), class: "nodes" });
+    const picture = shape("svg", {
+      viewBox: `0 0 ${placed.width} ${placed.height}`,
+      width: placed.width,
+      height: placed.height,
+      role: "img",
+      "aria-label": fusewise.dom.shown(label),
+      class: "nodes",
+    });
     const arrow = `arrow${(drawn += 1)}`;
-    const marker = shape("marker", { id: arrow, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" });
+    const marker = shape("marker", {
+      id: arrow,
+      viewBox: "0 0 8 8",
+      refX: 7,
+      refY: 4,
+      markerWidth: 7,
+      markerHeight: 7,
+      orient: "auto",
+    });
     marker.append(shape("path", { d: "M0 0L8 4L0 8z", class: "head" }));
     picture.append(marker);
     for (const [k, edge] of placed.edges.entries()) {
       for (const part of edge.sections || []) {
         const points = [part.startPoint, ...(part.bendPoints || []), part.endPoint];
-        const line = shape("polyline", { points: points.map((at) => `${at.x},${at.y}`).join(" "), class: "edge", "marker-end": `url(#${arrow})` });
+        const line = shape("polyline", {
+          points: points.map((at) => `${at.x},${at.y}`).join(" "),
+          class: "edge",
+          "marker-end": `url(#${arrow})`,
+        });
         const { value } = edges[k];
         line.append(shape("title", {}, types[value] ? `${value}: ${types[value]}` : value));
         picture.append(line);
@@ -86,7 +140,13 @@
     placed.children.forEach((at, k) => {
       const node = nodes[k];
       const box = shape("g", { class: `box ${node.mark || ""}`, transform: `translate(${at.x} ${at.y})` });
-      box.append(shape("title", {}, `${node.op} ${node.name}${node.outputs.map((value) => (types[value] ? `\n${value}: ${types[value]}` : "")).join("")}`));
+      box.append(
+        shape(
+          "title",
+          {},
+          `${node.op} ${node.name}${node.outputs.map((value) => (types[value] ? `\n${value}: ${types[value]}` : "")).join("")}`,
+        ),
+      );
       box.append(shape("rect", { width: at.width, height: at.height, rx: 5 }));
       box.append(shape("text", { x: 10, y: 17, class: "op" }, cut(node.op, 24)));
       box.append(shape("text", { x: 10, y: 33, class: "soft" }, cut(node.name, 28)));
