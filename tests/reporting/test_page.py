@@ -8,13 +8,14 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from tests.reporting.documents import HOSTILE, small
 
-from fusewise.errors import UsageError
+from fusewise.errors import FusewiseError, UsageError
 from fusewise.reporting.page import html
 from fusewise.reporting.page.overview import tabs_of, visible
 
@@ -78,9 +79,19 @@ def test_without_jinja_one_sentence() -> None:
         html(small())
 
 
+def test_without_the_libraries_one_sentence(tmp_path: Path) -> None:
+    with (
+        patch("fusewise.reporting.page.page._LIBRARIES", tmp_path),
+        pytest.raises(FusewiseError, match="cytoscape.min.js, which pages are drawn with, is not there"),
+    ):
+        html(small())
+
+
 def test_a_document_of_almost_nothing(open_page: Open) -> None:
     page = open_page(html({"schema": "fusewise-report", "version": 1, "title": "nothing"}))
     assert page.locator('[role="tab"]').all_inner_texts() == ["Overview"]
+    page = open_page(html({**small(), "graphs": None}), "#kernels/group/-/0")
+    assert page.locator("#details h2").inner_text() == "Conv+Relu"
 
 
 def test_the_tab_of_a_verb_stands_behind_the_overview() -> None:

@@ -130,7 +130,7 @@
   }
 
   function values(graph, names) {
-    const types = fusewise.index.graphs[graph].graph.values || {};
+    const types = fusewise.index.graphs[graph]?.graph.values || {};
     return names.map((value) =>
       value
         ? [
@@ -193,6 +193,7 @@
   // What a group reads that it does not make, and what it makes that is read outside.
   function border(graph, members) {
     const index = fusewise.index.graphs[graph];
+    if (!index) return [[], []];
     const inside = new Set(members.map((one) => one.id));
     const made = new Set(members.flatMap((one) => one.outputs));
     const reads = new Set(members.flatMap((one) => one.inputs).filter((value) => value && !made.has(value)));

@@ -110,10 +110,7 @@ def _library(name: str) -> str:
     try:
         return (_LIBRARIES / name).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        message = (
-            f"{name}, which pages are drawn with, is not there: install a built package, or in a checkout run `./dev package`"
-            " once"
-        )
+        message = f"{name}, which pages are drawn with, is not there: install the package again, which fetches it"
         raise FusewiseError(message) from error
 
 
