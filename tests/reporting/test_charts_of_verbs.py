@@ -33,6 +33,7 @@ def test_the_course_of_a_plan() -> None:
     plans, seconds = charts_of({"plan": part})
     assert plans["rows"][1:] == [[1.0, 4.0], [90.0, 3.0]]
     assert seconds["rows"][1:] == [[0.0, 5.0], [0.5, 4.0], [2.0, 3.0]]
+    assert charts_of({"plan": part | {"course": [[0.1, 1, 3e6], [0.2, 1, 3e6]]}}) == []
     assert "optimum" in plans["about"] and max(row.get("x", 0) for row in values(plans)) == 100
 
 

@@ -201,7 +201,7 @@ def optimize(
         against = (None if any(given.values()) else model, loaded) if check else None
         checked = None if output is None else _written(found.graph, output, target, against, tell)
     if plot is not None:
-        _draw(found, model, plot)
+        _draw(found, loaded, alpha, model, plot)
     counts = {"before": _operators(loaded), "after": _operators(found.graph)}
     if json:
         told = {"operators": counts, "check": None if checked is None else checked.summary}
@@ -331,14 +331,15 @@ def _names_in(files: Sequence[Path]) -> list[str]:
     return [rule.name for path in files for rule in imported_rules(path, verify=False).rules]
 
 
-def _draw(found: Optimization, model: str, path: Path) -> None:
+def _draw(found: Optimization, loaded: Graph, alpha: float, model: str, path: Path) -> None:
+    """The chart that the page of a report has, as a file."""
     from fusewise.files import write_text
     from fusewise.reporting.charts import svg
-    from fusewise.reporting.charts.searching import search_path
+    from fusewise.reporting.charts.of_verbs import search_charts
+    from fusewise.reporting.document.searches import search_part
 
-    costs = [found.cost_before, *(step.cost_after for step in found.steps)]
-    names = [step.rule for step in found.steps]
-    write_text(path, svg(search_path(costs, names, title=f"{model}: {found.cost}", unit=found.unit)))
+    (chart,) = search_charts(search_part(found, loaded, alpha=alpha))
+    write_text(path, svg({**chart, "title": f"{model}: {found.cost} after each substitution"}))
 
 
 def _show(found: Optimization, model: str) -> None:

@@ -21,7 +21,7 @@ def search_charts(part: Part) -> list[Chart]:
         return []
     names, ceilings = [point["rule"] or "" for point in points[1:]], [point.get("ceiling") for point in points]
     costs = [point["cost"] for point in points]
-    title = f"{part['cost']} after each substitution"
+    title = f"Cost ({part['cost']}) after each substitution"
     return [search_path(costs, names, title=title, unit=part["unit"], ceilings=ceilings)]
 
 
@@ -62,7 +62,8 @@ def plan_charts(part: Part) -> list[Chart]:
     found = []
     for across, k in (("plans evaluated", 1), ("seconds", 0)):
         points = _falling([(float(point[k]), point[2] * scale) for point in course])
-        found.append(plan_costs(points, across=across, up=up, levels=levels, end=float(course[-1][k])))
+        if len(points) > 1:
+            found.append(plan_costs(points, across=across, up=up, levels=levels, end=float(course[-1][k])))
     return found
 
 
