@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.reporting.documents import small
 
-from fusewise.reporting.charts import with_charts
+from fusewise.reporting.charts import charts_of
 from fusewise.reporting.page import html
 
 TABS = ("overview", "graph", "kernels", "decisions", "time", "memory")
@@ -25,7 +25,7 @@ TARGETS = (
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return html(with_charts(small()))
+    return html(small() | {"charts": charts_of(small())})
 
 
 def findings(page: Any) -> list[str]:
