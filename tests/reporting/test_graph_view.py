@@ -294,6 +294,15 @@ def test_heat_is_said_in_words_and_counts_all_copies(view: View) -> None:
     assert view.page.get_by_role("button", name="Heat").is_disabled()
 
 
+@pytest.mark.parametrize("inputs, boxes", [([], 0), (["x"], 2)])
+def test_a_graph_without_operators_is_drawn(open_page: Open, inputs: list[str], boxes: int) -> None:
+    document = layered(1)
+    values = {"x": {"type": "float32[1]", "bytes": 4, "constant": False}}
+    empty = {"inputs": inputs, "outputs": inputs, "nodes": [], "values": values, "outline": []}
+    document |= {"graphs": dict.fromkeys(document["graphs"], empty), "groups": [], "times": None}
+    assert len(View(open_page(html(document), "#graph")).boxes()) == boxes
+
+
 @pytest.mark.slow
 def test_thousands_of_operators_open(open_page: Open) -> None:
     """Seven hundred layers that are not equal: levels stay short, and opening all stops before it is slow."""

@@ -138,7 +138,8 @@
     cy.resize();
     const whole = Math.min((cy.width() - 24) / layout.width, (cy.height() - 24) / layout.height);
     const zoom = Math.min(1.1, Math.max(whole, READABLE));
-    const start = layout.boxes.find((box) => box.y === Math.min(...layout.boxes.map((one) => one.y)));
+    if (!layout.boxes.length) return;
+    const start = layout.boxes.reduce((top, box) => (box.y < top.y ? box : top));
     const middle = layout.width * zoom <= cy.width() ? layout.width / 2 : start.x + start.width / 2;
     cy.viewport({ zoom, pan: { x: cy.width() / 2 - middle * zoom, y: layout.height * zoom <= cy.height() ? (cy.height() - layout.height * zoom) / 2 : 12 } });
   }

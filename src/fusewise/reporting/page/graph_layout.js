@@ -40,7 +40,7 @@
   }
 
   // For every wire its course: the segments that it consists of, each {level: item, from, to}. Ends are the key of a box, or of a port
-  // ("key<value" where it goes into an open box, "key>value" where it leaves one).
+  // ("key<number" where a value goes into an open box, "key>number" where it leaves one).
   function course(model, wire) {
     const from = model.visible(wire.from);
     const to = model.visible(wire.to);
@@ -50,14 +50,14 @@
     const segments = [];
     let end = from.key;
     for (let level = from.parent; level !== meeting; level = level.parent) {
-      segments.push({ level, from: end, to: `${level.key}>${wire.value}` });
-      end = `${level.key}>${wire.value}`;
+      segments.push({ level, from: end, to: `${level.key}>${wire.number}` });
+      end = `${level.key}>${wire.number}`;
     }
     const inwards = [];
     let target = to.key;
     for (let level = to.parent; level !== meeting; level = level.parent) {
-      inwards.unshift({ level, from: `${level.key}<${wire.value}`, to: target });
-      target = `${level.key}<${wire.value}`;
+      inwards.unshift({ level, from: `${level.key}<${wire.number}`, to: target });
+      target = `${level.key}<${wire.number}`;
     }
     return { from, to, segments: [...segments, { level: meeting, from: end, to: target }, ...inwards] };
   }
@@ -68,7 +68,7 @@
     for (const wire of model.wires) {
       const found = course(model, wire);
       if (!found) continue;
-      const key = found.segments.length === 1 ? `${found.from.key} ${found.to.key}` : `${found.from.key} ${found.to.key} ${wire.value}`;
+      const key = found.segments.length === 1 ? `${found.from.key} ${found.to.key}` : `${found.from.key} ${found.to.key} ${wire.number}`;
       const line = lines.get(key);
       if (line) line.values.includes(wire.value) || line.values.push(wire.value);
       else lines.set(key, { ...found, values: [wire.value] });

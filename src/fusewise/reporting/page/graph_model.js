@@ -169,7 +169,9 @@
         if (producer.has(value)) put(value, this.leafOf(producer.get(value)), end);
         else if (ends.inputs.has(value)) put(value, ends.inputs.get(value), end);
       }
-      this.wires = [...wires.values()].filter(({ from, to }) => from !== to);
+      const numbers = new Map(); // values by number: names may hold anything, and stand in no key
+      for (const { value } of wires.values()) if (!numbers.has(value)) numbers.set(value, numbers.size);
+      this.wires = [...wires.values()].filter(({ from, to }) => from !== to).map((wire) => ({ ...wire, number: numbers.get(wire.value) }));
     }
 
     // Do nodes lie in different copies of one repeat?
