@@ -65,11 +65,19 @@ def test_a_hardware_file_with_a_wrong_key(fusewise, tmp_path):
     assert ended.status == 2 and "did you mean 'buffer_bytes'" in ended.sentence
 
 
+def test_a_sweep_whose_tasks_fail_in_several_ways_has_no_plan(fusewise, tmp_path):
+    broken, file = tmp_path / "broken.onnx", tmp_path / "sweep.toml"
+    broken.write_bytes(b"no model")
+    file.write_text(f'models = ["zoo:nosuch", "{broken}"]\n')
+    assert fusewise("plan", "--sweep", file, "-o", tmp_path / "results.jsonl", "--json").status == 6
+
+
 def test_a_sweep_says_whole_why_there_is_no_plan(fusewise, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     file = tmp_path / "sweep.toml"
     file.write_text('models = ["zoo:nosuch"]\nseeds = [0, 1]\n')
     ended = fusewise("plan", "--sweep", file, "-o", tmp_path / "results.jsonl")
+    assert ended.status == 2, "as all tasks failed"
     told = " ".join(ended.out.split())
     assert "no plan of zoo:nosuch, 2 times: the zoo has no model called 'nosuch'" in told and told.endswith("all.")
     assert all(len(line) <= 60 for line in ended.out.splitlines())
