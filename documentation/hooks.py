@@ -13,7 +13,7 @@ from documentation.navigation import navigation
 from documentation.pages import generated_pages
 from documentation.reference import TITLES
 
-__all__ = ["on_config", "on_files", "on_page_markdown"]
+__all__ = ["on_config", "on_files", "on_page_markdown", "on_post_page"]
 
 ASSETS = Path(__file__).parent / "assets"
 FRAME_WORKER = "assets/frame_worker.js?iframe-worker"
@@ -41,3 +41,10 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     if page.file.generated_by is not None:
         return markdown
     return relinked(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """The theme's box of the search is a dialog without a name, which a screen reader needs."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )

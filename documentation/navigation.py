@@ -43,12 +43,14 @@ ELSEWHERE = ("index.md", "changelog.md", "license.md", "glossary.md", "benchmark
 def navigation(pages: Iterable[str], reference: Sequence[tuple[str, str]]) -> list[Entry]:
     """The sections of the site, for the pages that there are; `reference` gives those of the reference, with titles.
 
-    Every page stands in it: one of the top folder that no table names is an explanation.
+    Every page stands in it: one of the top folder that no table names is an explanation. Reports stand in the order in which they
+    are given, other pages of a folder in that of their names.
     """
-    there = sorted(pages)
+    given = list(pages)
+    there = sorted(given)
 
-    def below(folder: str) -> list[Entry]:
-        inside = [page for page in there if page.startswith(f"{folder}/")]
+    def below(folder: str, pages: Sequence[str] = there) -> list[Entry]:
+        inside = [page for page in pages if page.startswith(f"{folder}/")]
         first = [page for page in inside if page.rpartition("/")[2] in ("index.md", "README.md")]
         return [*first, *(page for page in inside if page not in first)]
 
@@ -60,7 +62,7 @@ def navigation(pages: Iterable[str], reference: Sequence[tuple[str, str]]) -> li
         ("How-to", [*below("how-to"), *_section("Examples", below("examples"))]),
         ("Reference", [{title: page} for page, title in reference if page in there]),
         ("Explanation", [*explanation, *unnamed, *_section("Experiments", below("lab"))]),
-        ("Reports", below("reports")),
+        ("Reports", below("reports", given)),
     ]
     last = [("Benchmarks", "benchmarks.md"), ("Glossary", "glossary.md")]
     alone: list[Entry] = [{title: page} for title, page in last if page in there]

@@ -64,7 +64,7 @@ def _section(verb: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
     rows = [_row(one, context) for one in (*arguments, *options)]
-    return f"\n## fusewise {verb}\n\n```text\n{usage}\n```\n\n{about}\n\n{table(('', 'what it is'), rows)}{_examples(verb)}"
+    return f"\n## fusewise {verb}\n\n```text\n{usage}\n```\n\n{about}\n\n{table(('name', 'what it is'), rows)}{_examples(verb)}"
 
 
 def _row(one: Any, context: Any) -> tuple[str, str]:

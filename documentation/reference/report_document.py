@@ -44,10 +44,8 @@ def page() -> str:
 def _section(name: str, part: Mapping[str, Any]) -> str:
     about = plain(" ".join(part.get("description", "").split()))
     needed = set(part.get("required", ()))
-    rows = [
-        (code(key), _kind(kind), "" if key in needed else "may be missing") for key, kind in part["properties"].items()
-    ]
-    return f"## {name}\n\n{about}\n\n{table(('key', 'type', ''), rows)}"
+    rows = [(code(key), _kind(kind), "yes" if key in needed else "") for key, kind in part["properties"].items()]
+    return f"## {name}\n\n{about}\n\n{table(('key', 'type', 'always there'), rows)}"
 
 
 def _kind(kind: Mapping[str, Any]) -> str:

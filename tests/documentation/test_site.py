@@ -34,7 +34,7 @@ def test_faults_of_a_site_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_site_is_whole(tmp_path: Path) -> None:
-    """Without runs of models, which `./dev docs` adds. Search works from files: in a browser, where there is one."""
+    """Without runs of models, which `./dev docs` adds. In a browser, where there is one: search works, pages are accessible."""
     from documentation.build import build
 
     assert build(tmp_path, runs=False) > 40
@@ -44,20 +44,28 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("the site is whole; there is no chromium to search it with")
-    found, asked = searched(tmp_path, chromium)
+    found, asked, faults_of_access = looked_at(tmp_path, chromium)
     assert found >= 1 and not [address for address in asked if not address.startswith(("file:", "data:", "blob:"))]
+    assert not faults_of_access
 
 
-def searched(site: Path, chromium: str) -> tuple[int, list[str]]:
-    """How many pages the word `winograd` finds, and every address that the browser asked for."""
+def looked_at(site: Path, chromium: str) -> tuple[int, list[str], list[str]]:
+    """How many pages the word `winograd` finds, every address that the browser asked for, and what axe holds against pages."""
+    from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import sync_playwright
 
     arguments = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
     with sync_playwright() as play, play.chromium.launch(executable_path=chromium, args=arguments.split()) as browser:
-        page, asked = browser.new_page(), list[str]()
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto((site / "index.html").as_uri())
+        asked, against = list[str](), list[str]()
+        for scheme in ("light", "dark"):
+            page = browser.new_page(color_scheme=scheme)
+            page.on("request", lambda request: asked.append(request.url))
+            for name in ("index", "reference/python", "reference/command-line", "benchmarks"):
+                page.goto((site / f"{name}.html").as_uri())
+                found = Axe().run(page).response["violations"]
+                bad = [one for one in found if one["impact"] in ("serious", "critical")]
+                against += [f"{name}, {scheme}: {one['id']}: {one['nodes'][0]['html'][:200]}" for one in bad]
         page.keyboard.press("/")
         page.keyboard.type("winograd")
         page.wait_for_selector(".md-search-result__item")
-        return page.locator(".md-search-result__item").count(), asked
+        return page.locator(".md-search-result__item").count(), asked, against
