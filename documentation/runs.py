@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from documentation.markdown import table
 
@@ -111,7 +112,17 @@ def _made(run: Run, folder: Path) -> Made:
     from fusewise.reporting.page import html
 
     document = json.loads(path.read_text().replace(f"{folder}/", ""))
-    return Made(run, printed, html(document))
+    return Made(run, printed, html(document), _drawings(document))
+
+
+def _drawings(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Title, what a chart shows, and its picture."""
+    charts = document.get("charts") or []
+    if not charts:
+        return []
+    from fusewise.reporting.charts import svg
+
+    return [(chart["title"], chart["about"], svg(chart)) for chart in charts]
 
 
 HEAD = """# Reports
