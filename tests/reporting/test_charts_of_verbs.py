@@ -27,6 +27,18 @@ def test_orders_of_passes_the_best_first() -> None:
     assert [row[0] for row in chart["rows"][1:]] == ["paper"]
 
 
+def test_orders_that_were_timed_in_turn_have_their_spread() -> None:
+    default = {"passes": [], "fusion": "dnnfusion", "p50_ms": 1.0, "min_ms": 0.9, "p90_ms": 1.5}
+    raced = [default, {**default, "passes": ["A"], "p50_ms": 0.8}]
+    (chart,) = charts_of({"passes": {"search": {"unit": "ms", "raced": raced}}})
+    assert chart["rows"][1:] == [["no passes (dnnfusion)", 1.0, 0.9, 1.5], ["A (dnnfusion)", 0.8, 0.9, 1.5]]
+
+
+def test_a_plan_that_was_found_at_once_has_no_course() -> None:
+    part = {"course": [[0.1, 1, 5e6], [0.2, 1, 5e6]], "unit": "bytes", "objective": "dram", "bound": 5e6}
+    assert charts_of({"plan": part}) == []
+
+
 def test_the_course_of_a_plan() -> None:
     course = [[0.0, 1, 5e6], [0.5, 1, 4e6], [0.5, 20, 4e6], [2.0, 90, 3e6], [4.0, 100, 3e6]]
     part = {"course": course, "unit": "bytes", "objective": "dram", "bound": 3e6, "summary": {"optimal": True}}

@@ -15,6 +15,7 @@ from tests.reporting.test_page_accessibility import findings
 import fusewise
 from fusewise import api
 from fusewise.optimizing import optimized
+from fusewise.reporting.charts import with_charts
 from fusewise.reporting.document.bench import bench_part
 from fusewise.reporting.document.comparison import compared
 from fusewise.reporting.document.passes import experiment_part, passes_part
@@ -92,6 +93,18 @@ def test_a_step_of_the_search_draws_the_graph_around_it(open_page: Open, documen
     assert before.locator("g.box.gone").count() == len(change["removed"]) == 3
     assert after.locator("g.box.new").count() == len(change["added"])
     assert "Before step 2" in (before.locator("svg").get_attribute("aria-label") or "")
+
+
+def test_charts_are_drawn_and_a_point_shows_its_step(open_page: Open, document: dict[str, Any]) -> None:
+    pytest.importorskip("altair")
+    page = open_page(html(with_charts({key: part for key, part in document.items() if key != "charts"})))
+    for tab in ("search", "passes", "plan", "bench", "comparison"):
+        said(page, tab)
+        assert page.locator(f"#panel-{tab} .chart svg").count() > 0, tab
+    said(page, "search")
+    detail = {"kind": "search", "id": 2}
+    page.evaluate("detail => document.dispatchEvent(new CustomEvent('fusewise-chart', { detail }))", detail)
+    assert page.inner_text("#panel-search .point h3").startswith("Step 2: ")
 
 
 def test_a_group_of_the_plan_is_selected(open_page: Open, document: dict[str, Any]) -> None:

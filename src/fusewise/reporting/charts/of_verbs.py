@@ -37,6 +37,21 @@ def pass_charts(part: Part) -> list[Chart]:
         found.append(
             medians(rows, identity="passes-orders", section="passes", title="Orders of passes", about=about, unit=unit)
         )
+    raced = (part.get("search") or {}).get("raced") or ()
+    if len(raced) > 1:
+        rows = [
+            {
+                "name": f"{_order(one)} ({one['fusion']})",
+                "value": one["p50_ms"],
+                "low": one["min_ms"],
+                "high": one["p90_ms"],
+            }
+            for one in raced
+        ]
+        about = f"Median latency of {len(raced)} orders, runs taken in turn, the default's first; a line goes from the shortest run"
+        title = "Orders of passes, timed in turn"
+        about = f"{about} to the slowest tenth."
+        found.append(medians(rows, identity="passes-raced", section="passes", title=title, about=about))
     experiment = part.get("experiment") or {}
     timed = [row for row in experiment.get("rows") or () if row.get("latency")]
     if timed:
@@ -53,7 +68,7 @@ def pass_charts(part: Part) -> list[Chart]:
 def plan_charts(part: Part) -> list[Chart]:
     """The best plan's cost by plans and by seconds, where it fell at all."""
     course = part.get("course") or []
-    if not course:
+    if len({point[2] for point in course}) < 2:
         return []
     scale, up = (1e-6, "DRAM traffic, MB") if part["unit"] == "bytes" else (1.0, f"{part['objective']}, {part['unit']}")
     bound = part.get("bound")

@@ -3,6 +3,7 @@
   "use strict";
   const fusewise = window.fusewise;
   const { el, count, ms, percent, table } = fusewise.dom;
+  const ENDED = { finished: "nothing was left to try", seconds: "the time was up", budget: "the budget was spent" };
   const did = (row) =>
     Object.entries(row.did || {})
       .map(([rule, times]) => (times > 1 ? `${rule} x ${times}` : rule))
@@ -207,7 +208,7 @@
         card(
           "Orders tried",
           paragraph(
-            `${count(search.tried)} different graphs; ${count(search.duplicates)} other orders led to one of them. By ${search.objective}, in ${search.unit}; it ended by ${search.ended}.`,
+            `${count(search.tried)} different graphs; ${count(search.duplicates)} other orders led to one of them. By ${search.objective}, in ${search.unit}; ${ENDED[search.ended] || search.ended}.`,
           ),
           orders(part),
         ),
