@@ -125,7 +125,7 @@
       why && el("p", {}, name(why)),
       saved(verdict) && el("span", { class: "figure" }, saved(verdict)),
       verdict.rule && el("p", { class: "soft" }, `Rule ${verdict.rule}`),
-      option(verdict.option),
+      option(verdict.option) || (!verdict.fused && el("p", { class: "soft" }, "No option changes this")),
     );
   }
 
