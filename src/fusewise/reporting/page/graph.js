@@ -5,6 +5,7 @@
   const { el, button, count, live } = fusewise.dom;
   const MOST_OPEN = 1200;
   const READABLE = 0.85;
+  const LEGIBLE = 0.6;
   const STAGES = ["written", "clean", "native", "groups"];
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const state = { models: new Map(), model: null, cy: null, layout: null, heat: false, picked: null, hits: new Set(), turn: 0, own: false };
@@ -160,8 +161,11 @@
     if (boxes.empty()) return;
     const [box, seen] = [boxes.boundingBox({ includeLabels: false, includeOverlays: false }), cy.extent()];
     if (!centre && box.x1 >= seen.x1 && box.x2 <= seen.x2 && box.y1 >= seen.y1 && box.y2 <= seen.y2) return;
-    const zoom = Math.min(Math.max(cy.zoom(), READABLE), Math.max(0.15, Math.min((cy.width() - 40) / box.w, (cy.height() - 40) / box.h)), 1.5);
-    const pan = { x: cy.width() / 2 - (zoom * (box.x1 + box.x2)) / 2, y: cy.height() / 2 - (zoom * (box.y1 + box.y2)) / 2 };
+    const fit = Math.min((cy.width() - 40) / box.w, (cy.height() - 40) / box.h);
+    const least = items.length > 1 ? 0.15 : Math.min(cy.zoom(), LEGIBLE);
+    const zoom = Math.min(Math.max(cy.zoom(), READABLE), Math.max(least, fit), 1.5);
+    const tall = box.h * zoom > cy.height() - 40; // what does not fit is shown from its top
+    const pan = { x: cy.width() / 2 - (zoom * (box.x1 + box.x2)) / 2, y: tall ? 16 - zoom * box.y1 : cy.height() / 2 - (zoom * (box.y1 + box.y2)) / 2 };
     cy.stop();
     cy.animate({ zoom, pan, duration: still.matches ? 0 : 200 });
   }
