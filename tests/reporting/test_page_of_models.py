@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 import fusewise
-from fusewise.reporting.page import html
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model, limit", [("zoo:resnet50", 3_000_000), ("zoo:mask_rcnn_resnet50_fpn", 8_000_000)])
 def test_pages_of_models(open_page: Callable[..., Any], model: str, limit: int) -> None:
-    document = fusewise.report(model).document
-    text = html(document)
+    report = fusewise.report(model)
+    document, text = report.document, report.html()
     assert len(text.encode()) <= limit
     page = open_page(text)
     for tab in page.locator('[role="tab"]').all():
