@@ -286,6 +286,21 @@ def test_what_is_found_is_marked_and_the_map_moves_the_drawing(view: View) -> No
     assert page.evaluate("fusewise.graph.drawing.extent().y1") > before + 50
 
 
+def test_a_drag_moves_the_drawing_wherever_it_begins(view: View) -> None:
+    """On a box and beside one; and nothing is selected by it."""
+    x, y = view.point(f"{TIMES}12")
+    for across in (0, 300):
+        before = view.page.evaluate("fusewise.graph.drawing.pan()")
+        view.page.mouse.move(x + across, y)
+        view.page.mouse.down()
+        view.page.mouse.move(x + across + 30, y + 40, steps=4)
+        view.page.mouse.move(x + across + 60, y + 80, steps=4)
+        view.page.mouse.up()
+        after = view.page.evaluate("fusewise.graph.drawing.pan()")
+        assert after["x"] - before["x"] > 30 and after["y"] - before["y"] > 40
+    assert view.selected() is None
+
+
 def test_heat_is_said_in_words_and_counts_all_copies(view: View) -> None:
     view.press("Heat")
     assert f"{TIMES}12 · 72 ms · 100.0%" in str(view.boxes())

@@ -134,7 +134,7 @@
     const { item, open, width, height } = box;
     const data = { id: item.key, w: width, h: height, ...face(model, item, open, width, palette, heat), depth: item.depth };
     const classes = [item.kind, open ? "open" : "closed", hosted(model, item) ? "host" : ""].filter(Boolean).join(" ");
-    return { group: "nodes", data, position: { x: box.x + width / 2, y: box.y + height / 2 }, classes };
+    return { group: "nodes", pannable: true, grabbable: false, data, position: { x: box.x + width / 2, y: box.y + height / 2 }, classes };
   }
 
   function shapeOf(type) {
