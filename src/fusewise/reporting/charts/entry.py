@@ -9,7 +9,7 @@ from typing import Any
 from fusewise.errors import UsageError
 from fusewise.reporting.page.overview import visible
 
-__all__ = ["MOST_ROWS", "Chart", "Row", "altair", "entry", "figure", "inline", "short"]
+__all__ = ["MOST_ROWS", "Chart", "Row", "altair", "entry", "figure", "inline", "short", "worded"]
 
 Chart = dict[str, Any]
 """`id title section about spec rows`."""
@@ -79,6 +79,11 @@ def inline(rows: Iterable[Row]) -> Any:
 def figure(value: float, digits: int = 4) -> float:
     """A number to so many digits that count."""
     return float(f"{value:.{digits}g}")
+
+
+def worded(value: float, digits: int = 4) -> str:
+    """A number in a sentence, to so many digits that count, never as a power."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def short(text: str, most: int = 40) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
-from fusewise.reporting.charts.entry import Chart, Row, altair, entry, figure, inline, short
+from fusewise.reporting.charts.entry import Chart, Row, altair, entry, figure, inline, short, worded
 
 __all__ = ["roofline", "slowest_groups", "timeline"]
 
 _TOP, _MOST_POINTS = 10, 400
+_LEAST_RATE = 1e-5
+"""Of what the machine can do: a group that reaches less is not about arithmetic."""
+
 _MOST_BARS, _MOST_BARRIERS, _KINDS = 1200, 250, 6
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention", "LSTM", "GRU", "RNN")
 
@@ -55,10 +58,11 @@ def roofline(times: Mapping[str, Any]) -> Chart | None:
     None where no group has arithmetic.
     """
     groups = sorted(times["groups"], key=lambda row: -row["ms"])
-    counted = [row for row in groups if row["flops"] and row["bytes"] and row["gflops"]][:_MOST_POINTS]
+    limits, least = times["limits"], _LEAST_RATE * times["limits"]["gflops"]
+    counted = [row for row in groups if row["flops"] and row["bytes"] and row["gflops"] > least][:_MOST_POINTS]
     if not counted:
         return None
-    alt, limits = altair(), times["limits"]
+    alt = altair()
     points = [_point(row) | {"intensity": figure(row["flops"] / row["bytes"])} for row in counted]
     low = min(0.1, *(0.7 * point["intensity"] for point in points))
     high = max(100.0, *(1.5 * point["intensity"] for point in points))
@@ -96,9 +100,11 @@ def roofline(times: Mapping[str, Any]) -> Chart | None:
     )
     drawn = alt.layer(roof, slopes, flat, marks).properties(width="container", height=340)
     left = sum(row["share"] for row in groups) - sum(row["share"] for row in counted)
-    rest = f" Groups that are not drawn, most without arithmetic, take {left:.0%} of the time." if left >= 0.005 else ""
-    speeds = ", ".join(f"{row['name']} {row['gbs']:,.3g}" for row in limits["levels"])
-    dashed = f" Dashed: {limits['gflops']:,.4g} GFLOP/s of multiply-adds, and GB/s of {speeds}." if speeds else ""
+    rest = (
+        f" Groups that are not drawn, with next to no arithmetic, take {left:.0%} of the time." if left >= 0.005 else ""
+    )
+    speeds = ", ".join(f"{row['name']} {worded(row['gbs'], 3)}" for row in limits["levels"])
+    dashed = f" Dashed: {worded(limits['gflops'])} GFLOP/s of multiply-adds, and GB/s of {speeds}." if speeds else ""
     near = sum(row["share"] for row in counted if row["peak"] >= 0.5)
     return entry(
         "times-roofline",
@@ -174,11 +180,11 @@ def _timeline_about(
 ) -> str:
     bars, drawn, workers = counts
     waits = [row["wait_us"] / 1e3 for row in times.get("workers") or ()]
-    waited = f"; they waited {', '.join(f'{ms:,.3g}' for ms in waits)} ms (thin bars)" if waits else ""
+    waited = f"; they waited {' and '.join(worded(ms, 3) for ms in waits)} ms (thin bars)" if waits else ""
     merged = f" {bars:,} shares of steps are drawn as {drawn:,} bars, short ones together." if drawn < bars else ""
     lines = " Lines are where workers meet." if meetings else ""
     return (
-        f"The fastest run took {whole:,.3g} ms on {workers} {'worker' if workers == 1 else 'workers'}{waited}.{lines}{merged}"
+        f"The fastest run took {worded(whole, 3)} ms on {workers} {'worker' if workers == 1 else 'workers'}{waited}.{lines}{merged}"
         " Drag to move, shift and wheel to zoom."
     )
 
@@ -224,7 +230,7 @@ def _ceilings(limits: Mapping[str, Any], low: float, high: float) -> tuple[list[
         lines.append({"name": level, "intensity": figure(high), "gflops": figure(most)})
     names.append(
         {
-            "name": f"multiply-adds, {most:,.4g} GFLOP/s",
+            "name": f"multiply-adds, {worded(most)} GFLOP/s",
             "intensity": figure(high),
             "gflops": figure(most),
             "slope": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.reporting.charts.entry import Chart, altair, entry, figure, inline
+from fusewise.reporting.charts.entry import Chart, altair, entry, figure, inline, worded
 
 __all__ = ["plan_costs", "search_path"]
 
@@ -65,8 +65,8 @@ def search_path(
         "search-path",
         title,
         "search",
-        f"{len(costs) - 1:,} substitutions take the cost from {costs[0]:,.4g} to {costs[-1]:,.4g} {unit}; the best is"
-        f" {costs[best]:,.4g}, at {best:,}.{limit}",
+        f"{len(costs) - 1:,} substitutions take the cost from {worded(costs[0])} to {worded(costs[-1])} {unit}; the best is"
+        f" {worded(costs[best])}, at {best:,}.{limit}",
         drawn,
         [("", "substitution", f"cost, {unit}"), *((row["step"], row["rule"], row["cost"]) for row in rows)],
     )
@@ -107,12 +107,12 @@ def plan_costs(
         x=alt.value("width"), y=y, text="name:N"
     )
     drawn = alt.layer(*([rule, text] if levels else []), line, dots).properties(width="container", height=260)
-    told = "".join(f" {name}: {cost:,.6g}." for name, cost in levels)
+    limits = "".join(f" {name}: {worded(cost, 6)}." for name, cost in levels)
     return entry(
         f"plan-{'seconds' if 'second' in across else 'plans'}",
         f"{up.partition(',')[0]} of the best plan, by {across}",
         "plan",
-        f"{up} goes from {points[0][1]:,.6g} to {points[-1][1]:,.6g} in {last:,.4g} {across}.{told}",
+        f"{up} goes from {worded(points[0][1], 6)} to {worded(points[-1][1], 6)} in {worded(last)} {across}.{limits}",
         drawn,
         [(across, up), *((row["x"], row["cost"]) for row in rows)],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,10 @@ from fusewise.compiled import Model
 __all__ = ["RUNS", "compile_stages_of", "timeline_of", "times_of", "waits_of"]
 
 RUNS = 10
-"""Runs that are timed."""
+"""Runs that are timed at most."""
+
+_SECONDS = 3.0
+"""What these may take, if it is more than one."""
 
 
 def times_of(
@@ -20,9 +24,10 @@ def times_of(
 ) -> dict[str, Any]:
     """The part `times`: measured here and now, on random inputs from `seed` or on `feeds`.
 
-    `ms` of a run (the median of so many `runs`) and of each of the `groups`, as `benchmarking.roofline` has them, beside the
-    `limits` of the machine, kept in `folder` once they are measured (that takes some seconds). `timeline` is the fastest run: when
-    each worker began its share of a step, and how long it took, in microseconds; `workers` what each did and waited of it.
+    `ms` of a run (the median of so many `runs`, fewer where they would take long) and of each of the `groups`, as
+    `benchmarking.roofline` has them, beside the `limits` of the machine, kept in `folder` once they are measured (that takes some
+    seconds). `timeline` is the fastest run: when each worker began its share of a step, and how long it took, in microseconds;
+    `workers` what each did and waited of it.
     Raises what `Model.run` raises.
     """
     from fusewise.benchmarking import roofline
@@ -30,6 +35,9 @@ def times_of(
 
     own = model.executable
     given = model.random_inputs(seed) if feeds is None else feeds
+    begin = time.perf_counter()
+    own.run(None, given)
+    runs = max(1, min(runs, int(_SECONDS / (time.perf_counter() - begin))))
     found, events = roofline.profile(own, given, partial(ceilings, own.workers, folder), runs)
     machine = found["machine"]
     timeline = timeline_of(events)
