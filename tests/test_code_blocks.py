@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.blocks import PAGES, ROOT, Block, blocks, commands, parse, renewed, run_page, same_but_numbers, skips
 from tests.blocks.models import names_of
+from tests.test_documentation import prose
 
 RUN = ("python", "console", "sh")
 SHOWN = ("text", "toml", "json", "yaml", "dockerfile", "mermaid")
@@ -68,6 +69,12 @@ def test_commands_that_are_not_run_are_there(page: Path) -> None:
     for block in blocks(page):
         for command, *_ in commands(block) if block.language in ("console", "sh") else ():
             assert understood(command), command
+
+
+def test_commands_in_sentences_are_there() -> None:
+    found = {command for page in PAGES for command in re.findall(r"`(fusewise [a-z][^`]*)`", prose(page))}
+    assert len(found) > 50
+    assert not [command for command in sorted(found) if not understood(" ".join(command.split()))]
 
 
 def understood(command: str) -> bool:
