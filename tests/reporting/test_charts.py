@@ -209,6 +209,14 @@ def test_waits_fill_what_workers_do_not_do() -> None:
     assert [row["kind"] for row in values(chart) if row.get("what") == "1"] == ["on the host"]
 
 
+def test_ceilings_that_are_close_share_a_name() -> None:
+    document = small()
+    speeds = {"L1": 500.0, "L2": 230.0, "L3": 200.0, "memory": 30.0}
+    document["times"]["limits"]["levels"] = [{"name": name, "bytes": 1, "gbs": gbs} for name, gbs in speeds.items()]
+    named = [row["name"] for row in values(charts_of(document)[1]) if row.get("slope")]
+    assert named == ["L1", "L2, L3", "memory"]
+
+
 def test_the_peak_is_where_most_is_in_use() -> None:
     memory = {
         "arena_bytes": 30,

@@ -12,6 +12,9 @@ from fusewise.reporting.charts.entry import Chart, Row, altair, entry, figure, i
 __all__ = ["roofline", "slowest_groups", "timeline"]
 
 _TOP, _MOST_POINTS = 10, 400
+_APART = 1.6
+"""How many times the next a ceiling must be for a name of its own."""
+
 _LEAST_RATE = 1e-5
 """Of what the machine can do: a group that reaches less is not about arithmetic."""
 
@@ -216,7 +219,8 @@ def _powers(alt: Any, low: float, high: float) -> Any:
 
 
 def _ceilings(limits: Mapping[str, Any], low: float, high: float) -> tuple[list[Row], list[Row]]:
-    """Of each level of the caches the line up to where arithmetic is what limits, and the place of its name."""
+    """Of each level of the caches the line up to where arithmetic is what limits, and the place of its name: lines that are close
+    share theirs."""
     most = limits["gflops"]
     levels = [(row["name"], row["gbs"]) for row in limits["levels"]] or [("copying memory", limits["copy_gbs"])]
     lines: list[Row] = []
@@ -225,7 +229,11 @@ def _ceilings(limits: Mapping[str, Any], low: float, high: float) -> tuple[list[
         knee = most / gbs
         if knee > low:
             lines.append({"name": level, "intensity": figure(low), "gflops": figure(low * gbs)})
-            names.append({"name": level, "intensity": figure(low), "gflops": figure(low * gbs), "slope": True})
+            near = [row for row in names if row["gflops"] < _APART * low * gbs]
+            before = f"{near[-1]['name']}, " if near else ""
+            names = [row for row in names if row not in near[-1:]]
+            place = {"intensity": figure(low), "gflops": figure(low * gbs), "slope": True}
+            names.append({"name": f"{before}{level}", **place})
         lines.append({"name": level, "intensity": figure(max(knee, low)), "gflops": figure(most)})
         lines.append({"name": level, "intensity": figure(high), "gflops": figure(most)})
     names.append(
