@@ -77,6 +77,18 @@ RUNS = (
     ),
     Run("verify", "verify", ("verify", MODEL), "Answers beside those of another runtime, output by output."),
     Run(
+        "unfused",
+        "report --fusion none",
+        ("report", MODEL, "--fusion", "none"),
+        "The first model once more, with every operator by itself.",
+    ),
+    Run(
+        "comparison",
+        "report A.json B.json",
+        ("report", "report.json", "unfused.json"),
+        "The first report beside that without fusion: figures, groups whose time changed most, kernels that run another way.",
+    ),
+    Run(
         "tree",
         "inspect --tree",
         ("inspect", "zoo:tinybert", "--tree", "5"),
@@ -116,8 +128,10 @@ def _made(run: Run, folder: Path) -> Made:
 
 
 def _drawings(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Title, what a chart shows, and its picture."""
+    """Title, what a chart shows, and its picture; of a comparison those that compare."""
     charts = document.get("charts") or []
+    if document.get("comparison"):
+        charts = [chart for chart in charts if chart["section"] == "comparison"]
     if not charts:
         return []
     from fusewise.reporting.charts import svg
