@@ -36,6 +36,15 @@ EXPLANATION: Sequence[tuple[str, str]] = (
 )
 """Pages about how and why, in reading order, by short titles."""
 
+TUTORIALS = (
+    "tutorials/replace-onnx-runtime.md",
+    "tutorials/compile-a-pytorch-module.md",
+    "tutorials/read-a-report.md",
+    "tutorials/plan-for-a-small-buffer.md",
+    "tutorials/write-a-rule-a-pass-a-kernel.md",
+)
+"""Those that are read first, in their order; others follow."""
+
 ELSEWHERE = ("index.md", "changelog.md", "license.md", "glossary.md", "benchmarks.md", "operators.md", "rules.md")
 """Pages of the top folder that stand in another section, or alone."""
 
@@ -55,10 +64,11 @@ def navigation(pages: Iterable[str], reference: Sequence[tuple[str, str]]) -> li
         return [*first, *(page for page in inside if page not in first)]
 
     named = dict(EXPLANATION)
+    others = [page for page in there if page not in TUTORIALS]
     unnamed = [page for page in there if "/" not in page and page not in named and page not in ELSEWHERE]
     explanation: list[Entry] = [{title: page} for page, title in EXPLANATION if page in there]
     sections: list[tuple[str, list[Entry]]] = [
-        ("Tutorials", below("tutorials")),
+        ("Tutorials", below("tutorials", [*(page for page in TUTORIALS if page in there), *others])),
         ("How-to", [*below("how-to"), *_section("Examples", below("examples"))]),
         ("Reference", [{title: page} for page, title in reference if page in there]),
         ("Explanation", [*explanation, *unnamed, *_section("Experiments", below("lab"))]),
