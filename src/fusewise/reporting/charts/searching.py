@@ -89,7 +89,8 @@ def plan_costs(
     kept = _thinned(points)
     rows = [{"x": figure(x, 6), "cost": figure(cost, 6)} for x, cost in kept]
     ends = [*rows, {"x": figure(last, 6), "cost": rows[-1]["cost"]}] if last > points[-1][0] else rows
-    x = alt.X("x:Q", title=across, axis=alt.Axis(tickCount=8, grid=False), scale=alt.Scale(nice=False))
+    whole = {"tickMinStep": 1} if all(float(point).is_integer() for point, _ in points) else {}
+    x = alt.X("x:Q", title=across, axis=alt.Axis(tickCount=8, grid=False, **whole), scale=alt.Scale(nice=False))
     y = alt.Y("cost:Q", title=up, scale=alt.Scale(zero=False, padding=22), axis=alt.Axis(tickCount=6))
     line = alt.Chart(inline(ends)).mark_line(interpolate="step-after").encode(x=x, y=y)
     dots = (

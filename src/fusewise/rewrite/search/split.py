@@ -238,6 +238,7 @@ def search_in_pieces(
         run.improve(windows, _part(told, 0.5, 1.0))
     if whole and run.ended == "searched":
         run.limits = replace(limits, graphs=max(_SHORTEST_BUDGET, limits.graphs - run.explored))
+        run.spent = False  # what places left is looked at again
         run.improve([_named(run.graph, range(len(run.graph.nodes)))], _part(progress, 0.5, 1.0))
     return run.found(keep)
 
@@ -263,6 +264,7 @@ class _Pieces:
         self.way: list[tuple[Graph, float, tuple[SubstitutionStep, ...]]] = []
         self.explored = self.duplicates = 0
         self.ended = "searched"
+        self.spent = False  # has the budget of a place been used up?
 
     def windows(self, names: Sequence[str], size: int) -> tuple[list[str], list[tuple[str, ...]]]:
         """Around each name what its neighbours in the order of the graph write: no path leaves them and enters again.
@@ -315,6 +317,7 @@ class _Pieces:
         self.explored += found.explored
         self.duplicates += found.duplicates
         self.ended = found.ended if found.ended in ("interrupted", "seconds") else self.ended
+        self.spent |= found.ended == "graphs"
         if not found.steps:
             return
         nodes = sorted({i for x in values if (i := self.graph.producer.get(x)) is not None})
@@ -334,4 +337,5 @@ class _Pieces:
         best = [self.way[-1 - k] for k in evenly(len(self.way), keep)]
         seconds = self.limits.clock() - self.begin
         start = (self.start, self.first, ())
-        return Found((*best, start), self.first, self.explored, self.duplicates, seconds, self.ended)
+        ended = "graphs" if self.spent and self.ended == "searched" else self.ended
+        return Found((*best, start), self.first, self.explored, self.duplicates, seconds, ended)
