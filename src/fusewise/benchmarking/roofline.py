@@ -1,6 +1,6 @@
 """Where a model's time goes: each group's time, its share of what the machine can do, and the same as a picture over time.
 
-Takes a compiled program and inputs, gives plain data with stable keys; and events in the Chrome trace format, which Perfetto
+Takes a compiled program and inputs, gives plain data with stable keys; and events of one run, which Perfetto
 opens. The program itself takes the times (`Executable.run_with_timings`); a run that is not profiled takes none.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from fusewise.benchmarking.bandwidth import least_ns
 from fusewise.benchmarking.limits import MachineLimits
+from fusewise.benchmarking.trace_format import Bar, Track, events_of, named
 from fusewise.codegen.instructions.table import INSTRUCTIONS, MATRIX_INSTRUCTIONS
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.ir.size import evaluate
@@ -117,34 +118,24 @@ def _terms(row: Instruction) -> float:
 
 
 def trace_events(program: Program, run: Sequence[StepTiming]) -> list[dict[str, Any]]:
-    """One run as complete events of the Chrome trace format: a lane for each worker; times in microseconds from the start.
+    """One run as events of the Trace Event Format: a track for each worker, from 1; times in microseconds from the start.
 
     `args` says which `step` of the program it is, its `group`, `kernel` and `nodes`.
     """
     begin = min((timing.start_ns for timing in run), default=0)
-    lanes = max((len(timing.shares) for timing in run), default=0)
-    events: list[dict[str, Any]] = [
-        {"name": "thread_name", "ph": "M", "pid": 0, "tid": lane, "args": {"name": f"worker {lane}"}}
-        for lane in range(lanes)
-    ]
+    tracks = [Track(1, 1 + worker) for worker in range(max((len(timing.shares) for timing in run), default=0))]
+    bars = []
     for timing in run:
         account, step = _account(program, timing.group), program.steps[timing.step]
         way = step.way if isinstance(step, NativeStep) else "host"
         about = {"step": timing.step, "group": timing.group, "kernel": way, "nodes": list(account.nodes)}
-        events.extend(
-            {
-                "name": timing.label or account.operators,
-                "cat": "kernel" if timing.native else "host",
-                "ph": "X",
-                "ts": (start - begin) / 1e3,
-                "dur": (end - start) / 1e3,
-                "pid": 0,
-                "tid": lane,
-                "args": about,
-            }
-            for lane, (start, end) in enumerate(timing.shares)
-        )
-    return events
+        name, category = timing.label or account.operators, "kernel" if timing.native else "host"
+        bars += [
+            Bar(name, category, track, start - begin, end - start, about)
+            for track, (start, end) in zip(tracks, timing.shares, strict=False)
+        ]
+    names = [named("thread_name", track, f"worker {worker}") for worker, track in enumerate(tracks)]
+    return [*names, *events_of(bars)]
 
 
 def _at_sizes(program: Program, feeds: Mapping[str, Any]) -> Program:

@@ -94,12 +94,13 @@ def test_copies_of_a_repeat_are_layers_of_their_own() -> None:
 
 def test_a_trace_for_perfetto_has_every_share_of_the_run(document: dict[str, Any]) -> None:
     found = perfetto(document)
-    bars = [event for event in found["traceEvents"] if event["ph"] == "X" and event["pid"] == 0]
-    assert [(bar["args"]["step"], bar["tid"], bar["ts"], bar["dur"]) for bar in bars] == [
-        (one["step"], one["worker"], one["start_us"], one["us"]) for one in document["times"]["timeline"]
+    bars = [event for event in found["traceEvents"] if event["ph"] == "X" and event["cat"] in ("kernel", "host")]
+    assert [(bar["args"]["step"], bar["tid"] - 2, bar["ts"], bar["dur"]) for bar in bars] == [
+        (one["step"], one["worker"], pytest.approx(one["start_us"], abs=1e-3), pytest.approx(one["us"], abs=2e-3))
+        for one in document["times"]["timeline"]
     ]
-    stages = [event["dur"] for event in found["traceEvents"] if event["ph"] == "X" and event["pid"] == 1]
-    assert sum(stages) == pytest.approx(1e3 * sum(stage["ms"] for stage in document["compile"]["stages"]))
+    stages = [event["dur"] for event in found["traceEvents"] if event["ph"] == "X" and event["cat"] == "compile"]
+    assert sum(stages) == pytest.approx(1e3 * sum(stage["ms"] for stage in document["compile"]["stages"]), abs=1e-2)
 
 
 def test_graphviz_reads_the_graph(document: dict[str, Any]) -> None:

@@ -55,21 +55,13 @@ def times_of(
 
 
 def timeline_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The bars of a run that `roofline.trace_events` gave, by their start.
-
-    Two steps that take turns (`NativeStep.strips`) stand one after the other, each as long as its parts are together.
-    """
+    """The bars of a run that `roofline.trace_events` gave, by their start; no two of a worker overlap."""
     bars = [
-        {"step": event["args"]["step"], "worker": event["tid"], "start_us": event["ts"], "us": event["dur"]}
+        {"step": event["args"]["step"], "worker": event["tid"] - 1, "start_us": event["ts"], "us": event["dur"]}
         for event in events
         if event["ph"] == "X"
     ]
-    bars.sort(key=lambda bar: (bar["start_us"], bar["step"], bar["worker"]))
-    free: dict[int, float] = {}
-    for bar in bars:
-        bar["start_us"] = max(bar["start_us"], free.get(bar["worker"], 0.0))
-        free[bar["worker"]] = bar["start_us"] + bar["us"]
-    return bars
+    return sorted(bars, key=lambda bar: (bar["start_us"], bar["step"], bar["worker"]))
 
 
 def waits_of(timeline: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -1,16 +1,18 @@
-"""A report as events of the Chrome trace format, which Perfetto opens: one run, and the stages of compiling."""
+"""A report as events of the Trace Event Format, which Perfetto opens: one run, and the stages of compiling."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
+from fusewise.benchmarking.trace_format import Bar, Track, events_of, named
 from fusewise.errors import UsageError
 
 __all__ = ["perfetto"]
 
-_RUN, _COMPILE = 0, 1
-"""Numbers of the two processes that the tracks stand under."""
+_COMPILING, _RUN = Track(1, 1), Track(2, 2)
+"""The track of the stages, and that of the first worker; other workers have the threads behind it."""
 
 
 def perfetto(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,24 +20,31 @@ def perfetto(document: Mapping[str, Any]) -> dict[str, Any]:
 
     `UsageError` for a document with neither.
     """
-    events = [*_run(document), *_stages(document)]
-    if not events:
+    run, stages = [*_run(document)], [*_stages(document)]
+    if not run and not stages:
         raise UsageError("the report has no times to draw: make it without --no-times")
+    names = []
+    if run:
+        tracks = {bar.track: bar.track.thread - _RUN.thread for bar in run}
+        names = [named("process_name", _RUN, "a run")]
+        names += [
+            named("thread_name", track, f"worker {tracks[track]}") for track in sorted(tracks, key=tracks.__getitem__)
+        ]
+    if stages:
+        names += [named("process_name", _COMPILING, "compiling"), named("thread_name", _COMPILING, "stages")]
     about = {"title": document["title"], "fusewise": document["made"]["fusewise"]}
+    events = [*names, *events_of(run), *events_of(stages)]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _run(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    bars = (document.get("times") or {}).get("timeline") or ()
-    if not bars:
+def _run(document: Mapping[str, Any]) -> Iterator[Bar]:
+    shares = (document.get("times") or {}).get("timeline") or ()
+    if not shares:
         return
     steps, kernels = document["steps"], document["kernels"]
     groups, nodes = document["groups"], document["graphs"]["native"]["nodes"]
-    yield _named("process_name", _RUN, 0, "a run")
-    for worker in sorted({bar["worker"] for bar in bars}):
-        yield _named("thread_name", _RUN, worker, f"worker {worker}")
-    for bar in bars:
-        step = steps[bar["step"]]
+    for share in shares:
+        step = steps[share["step"]]
         members = [] if step["group"] is None else groups[step["group"]]["nodes"]
         way = step["reason"] if step["kernel"] is None else kernels[step["kernel"]]["way"]
         about = {
@@ -45,29 +54,17 @@ def _run(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "nodes": [nodes[n]["name"] for n in members],
         }
         kind = "host" if step["kind"] == "host" else "kernel"
-        yield _bar(step["label"], kind, (_RUN, bar["worker"]), (bar["start_us"], bar["us"]), about)
+        track = Track(_RUN.process, _RUN.thread + share["worker"])
+        begin, end = _ns(share["start_us"]), _ns(share["start_us"] + share["us"])
+        yield Bar(step["label"], kind, track, begin, end - begin, about)
 
 
-def _stages(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _stages(document: Mapping[str, Any]) -> Iterator[Bar]:
     stages = (document.get("compile") or {}).get("stages") or ()
-    if not stages:
-        return
-    yield _named("process_name", _COMPILE, 0, "compiling")
-    yield _named("thread_name", _COMPILE, 0, "stages")
-    begin = 0.0
-    for stage in stages:
-        yield _bar(stage["name"], "compile", (_COMPILE, 0), (begin, stage["ms"] * 1e3), {})
-        begin += stage["ms"] * 1e3
+    ends = map(_ns, accumulate((stage["ms"] * 1e3 for stage in stages), initial=0.0))
+    for stage, (begin, end) in zip(stages, pairwise(ends), strict=True):
+        yield Bar(stage["name"], "compile", _COMPILING, begin, end - begin, {})
 
 
-def _named(what: str, process: int, track: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": process, "tid": track, "args": {"name": name}}
-
-
-def _bar(
-    name: str, category: str, track: tuple[int, int], time_us: tuple[float, float], about: Mapping[str, Any]
-) -> dict[str, Any]:
-    process, thread = track
-    start, length = time_us
-    place = {"pid": process, "tid": thread}
-    return {"name": name, "cat": category, "ph": "X", "ts": start, "dur": length, **place, "args": dict(about)}
+def _ns(us: float) -> int:
+    return round(us * 1e3)
