@@ -91,6 +91,7 @@ def test_helpers_share_the_work(eager):
     assert len(told) < 60, "the helper compiled nothing"
     assert told[-1] == (60, 60)
     assert eager[0].returncode is not None, "the helper outlived its work"
+    assert eager[0].stdin.closed and eager[0].stdout.closed
 
 
 def test_helpers_without_being_given_any(eager):
@@ -135,6 +136,7 @@ def test_helpers_that_are_not_needed_end(eager):
     with Helpers(3) as helpers:
         helpers.start(8)
     assert [helper.returncode for helper in eager] == [-signal.SIGKILL] * 2
+    assert all(pipe.closed for helper in eager for pipe in (helper.stdin, helper.stdout))
 
 
 @pytest.mark.parametrize(

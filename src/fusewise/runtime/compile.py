@@ -63,11 +63,15 @@ class Helpers:
         self.start(nodes // _NODES)
 
     def end(self) -> None:
-        """Stop them, whatever they are doing."""
+        """Stop them, whatever they are doing, and close their pipes."""
         for process in self.processes:
             process.kill()
         for process in self.processes:
             process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError):  # what was still to be written to one that is gone
+                    if pipe is not None:
+                        pipe.close()
 
     def __enter__(self) -> Helpers:
         return self
