@@ -17,7 +17,7 @@ from tests.reporting.documents import HOSTILE, small
 
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.reporting.page import html
-from fusewise.reporting.page.overview import tabs_of, visible
+from fusewise.reporting.page.overview import overview, tabs_of, visible
 
 TABS = ("overview", "graph", "kernels", "decisions", "time", "memory")
 
@@ -92,6 +92,25 @@ def test_a_document_of_almost_nothing(open_page: Open) -> None:
     assert page.locator('[role="tab"]').all_inner_texts() == ["Overview"]
     page = open_page(html({**small(), "graphs": None}), "#kernels/group/-/0")
     assert page.locator("#details h2").inner_text() == "Conv+Relu"
+
+
+@pytest.mark.parametrize(
+    ("verb", "counts", "search", "note"),
+    [
+        ("report", {"written": 5, "clean": 4, "native": 3}, None, "3 after the passes"),
+        ("passes", {"written": 5, "clean": 4}, None, "4 after the passes"),
+        ("plan", {"written": 5, "native": 3}, None, "3 after the passes"),
+        ("optimize", {"written": 5, "clean": 2}, {"search": "relaxed"}, "2 after the passes and the search"),
+        ("optimize", {"written": 5, "clean": 4}, {"search": "none"}, "4 after the passes"),
+        ("bench", {"written": 5}, None, ""),
+    ],
+)
+def test_the_figure_of_operators_is_of_the_last_graph(
+    verb: str, counts: dict[str, int], search: dict[str, Any] | None, note: str
+) -> None:
+    graphs = {name: {"nodes": [{}] * count} for name, count in counts.items()}
+    found = overview({"verb": verb, "graphs": graphs, "search": search})["figures"]
+    assert found[0] == ("operators", "5", note)
 
 
 def test_the_tab_of_a_verb_stands_behind_the_overview() -> None:

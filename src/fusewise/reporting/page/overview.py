@@ -76,8 +76,7 @@ def _figures(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         note = _counted(times.get("runs"), "run") + ("" if threads is None else f", {_counted(threads, 'thread')}")
         found.append(("time of a run", _ms(times["ms"]), f"median of {note}" if times.get("runs") else ""))
     if graphs:
-        counts = [len(graphs[name]["nodes"]) for name in ("written", "native") if graphs.get(name)]
-        found.append(("operators", f"{counts[0]:,}", f"{counts[-1]:,} after the passes"))
+        found.append(_operators(graphs, (document.get("search") or {}).get("search", "none") != "none"))
     if groups:
         many = sum(len(group["nodes"]) > 1 for group in groups)
         found.append(("groups", f"{len(groups):,}", f"{many:,} of several operators"))
@@ -100,6 +99,13 @@ def _figures(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if (document.get("compile") or {}).get("ms") is not None:
         found.append(("time to compile", _ms(document["compile"]["ms"]), ""))
     return found
+
+
+def _operators(graphs: Mapping[str, Any], searched: bool) -> tuple[str, str, str]:
+    """How many operators there are in the first graph of a document and in its last."""
+    counts = [len(graphs[name]["nodes"]) for name in ("written", "clean", "native") if graphs.get(name)]
+    what = "the passes and the search" if searched else "the passes"
+    return "operators", f"{counts[0]:,}", f"{counts[-1]:,} after {what}" if len(counts) > 1 else ""
 
 
 def _about(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
