@@ -2,9 +2,10 @@
 
     python -m benchmarks.page [RESULTS.json ...] [--svg FILE]
 
-A file is what `python -m benchmarks.zoo --json FILE` or `python -m benchmarks.portability --json FILE` wrote; several of one
-machine are runs of it. Without any, those that are kept in `benchmarks/results` are taken, of which the documentation makes its
-page. Printed is Markdown; the drawing is the geometric mean of each machine and runtime.
+A file is what `python -m benchmarks.zoo --json FILE`, `python -m benchmarks.portability --json FILE` or
+`fusewise bench MODEL --json` wrote; several of one machine are runs of it. Without any, those that are kept in
+`benchmarks/results` are taken, of which the documentation makes its page. Printed is Markdown; the drawing is the geometric mean
+of each machine and runtime.
 """
 
 from __future__ import annotations
@@ -55,13 +56,31 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
+    if isinstance(found, dict) and isinstance(found.get("machine"), dict) and {"model", "made"} <= found.keys():
+        return _of_bench(found)
     if (
         not isinstance(found, dict)
         or not isinstance(found.get("machine"), dict)
         or not isinstance(found.get("results"), list)
     ):
-        raise ValueError(f"{path} has no machine and results: give what benchmarks.zoo or benchmarks.portability wrote")
+        raise ValueError(
+            f"{path} has no machine and results: give what benchmarks.zoo, benchmarks.portability or fusewise bench --json wrote"
+        )
     return found
+
+
+def _of_bench(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What `fusewise bench --json` prints as a file of results: a result for each tuple of sizes, or for the model."""
+    made, machine = found["made"], found["machine"]
+    facts = {"cpu": machine["instruction_set"].partition(":")[0], "date": made["at"][:10]}
+    rows = [
+        {**row, "model": f"{found['model']}, {', '.join(f'{name}={size}' for name, size in row['symbols'].items())}"}
+        for row in found.get("sizes", ())
+    ]
+    return {
+        "machine": {**machine, **facts, "versions": {"fusewise": made["fusewise"]}},
+        "results": rows or [dict(found)],
+    }
 
 
 def row_of(result: Mapping[str, Any]) -> Row:

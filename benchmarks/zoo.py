@@ -80,6 +80,7 @@ def measured(
         workers = worker_count(threads)
         before = meeting_ns(workers)
         found = api.bench(subject, options, against=peers, budget=budget, weigh=weigh)
+        del found["machine"], found["made"]  # the file says it once
         found |= {"model": model, "batch": batch or 1, "meeting_ns": [before, meeting_ns(workers)]}
     except FusewiseError as error:
         return {"model": f"{api.ZOO}{name}", "error": str(error)}

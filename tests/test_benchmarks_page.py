@@ -46,6 +46,32 @@ def test_several_files_of_a_machine_are_runs_of_it() -> None:
     assert row.ratios["x"] == (2.0, 1.0, 3.0, 2.0) and "| 2.00 (1.00 to 3.00) |" in page(files)
 
 
+def test_what_bench_printed(tmp_path: Path) -> None:
+    """Of the machine of another file it is a run of that."""
+    path, about = (
+        tmp_path / "bench.json",
+        {
+            "machine": {
+                "processor": "Some <CPU>",
+                "threads": 2,
+                "instruction_set": "generic: 16 vector registers of 128 bits",
+            },
+            "made": {"fusewise": "0.1.0", "at": "2026-02-03T00:00:00Z"},
+        },
+    )
+    path.write_text(json.dumps({**result("a", 1.0, x=2.0), **about}))
+    others = {"machine": MACHINE, "results": [result("a", 1.0, x=4.0)]}
+    ((_, (row,)),) = machines_in([read(path), others])
+    assert row.ratios["x"] == (3.0, 2.0, 4.0)
+    sizes = [{**result("a", 1.0, x=ratio), "symbols": {"n": n}} for n, ratio in ((1, 2.0), (8, 4.0))]
+    path.write_text(json.dumps({"model": "m.onnx", "sizes": sizes, **about}))
+    text = page([read(path)])
+    assert "| m.onnx, n=1 | 1.00 | 2.00" in text and "| m.onnx, n=8 | 1.00 | 4.00" in text
+    assert (
+        "Measured 2026-02-03" in text and "fusewise 0.1.0" in text and "\n## Some <CPU> (generic), 2 threads\n" in text
+    )
+
+
 def test_what_portability_wrote() -> None:
     row = row_of(
         {

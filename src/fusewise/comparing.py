@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.cards import Card, carded, one_line
 from fusewise.options import Options, OptionsDict, portable
+from fusewise.version import VERSION
 from fusewise.words import size_text
 
 if TYPE_CHECKING:
@@ -88,8 +90,9 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 class Comparison(dict[str, Any]):
     """A dictionary, ready to print as JSON, that shows itself in a few lines.
 
-    `model`, `threads`, `precision`, and what `benchmarking.contest.contest` gives; for several sizes a row for each under `sizes`,
-    with these values as `symbols`.
+    `model`, `threads`, `precision`, the `machine` as reports have it (processor, system, workers, what code may use, caches with
+    their bytes), `made` (the version of Fusewise, the time in UTC), and what `benchmarking.contest.contest` gives; for several
+    sizes a row for each under `sizes`, with these values as `symbols`.
     """
 
 
@@ -102,6 +105,7 @@ def compared(
     """
     from fusewise.benchmarking.contest import ContestRules, contest
     from fusewise.benchmarking.inputs import random_feeds
+    from fusewise.benchmarking.machine import this_machine
     from fusewise.benchmarking.peers import OURS, Subject, peers_named
     from fusewise.frontend.given import sized_at
     from fusewise.frontend.onnx_export import as_file
@@ -121,4 +125,10 @@ def compared(
 
         rows = [{"symbols": dict(each), **one(sized_at(graph, each))} for each in sizes]
         found = {"sizes": rows} if sizes else one(graph)
-    return Comparison({"model": name, "threads": threads, "precision": options.precision, **found})
+    about = {
+        "threads": threads,
+        "precision": options.precision,
+        "machine": this_machine(threads),
+        "made": {"fusewise": VERSION, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
+    }
+    return Comparison({"model": name, **about, **found})

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reporting.documents import small
 
-from fusewise.benchmarking.trace_format import Bar, Track, bars_apart, events_of, named
+from fusewise.benchmarking.trace_format import Bar, TraceTrack, bars_apart, events_of, named
 from fusewise.reporting.formats.perfetto import perfetto
 
 NS = st.integers(0, 10**13)
-TRACKS = st.sampled_from([Track(1, 1), Track(2, 2), Track(2, 3)])
+TRACKS = st.sampled_from([TraceTrack(1, 1), TraceTrack(2, 2), TraceTrack(2, 3)])
 BARS = st.lists(st.builds(Bar, st.text(), st.just("kernel"), TRACKS, NS, NS, st.just({"step": 1})), max_size=12)
 
 
@@ -76,7 +76,7 @@ def test_a_report_gives_whole_traces(shares: list[tuple[int, float, float]], sta
 
 
 def test_names_of_tracks() -> None:
-    assert named("thread_name", Track(2, 3), "worker 1") == {
+    assert named("thread_name", TraceTrack(2, 3), "worker 1") == {
         "name": "thread_name",
         "ph": "M",
         "pid": 2,

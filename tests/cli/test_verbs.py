@@ -11,8 +11,10 @@ import onnx
 import pytest
 
 from fusewise.api import save
+from fusewise.benchmarking.machine import this_machine
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.build import GraphBuilder
+from fusewise.version import VERSION
 
 
 def test_the_exported_form_is_one_name_for_every_verb(fusewise, tmp_path):
@@ -162,7 +164,7 @@ def test_bench_json_has_its_keys(fusewise, tiny_path):
     ended = fusewise("bench", tiny_path, "--vs", "onnxruntime", "--runs", "5", "--seconds", "0.01", "--json")
     assert ended.status == 0, ended.err
     found = json.loads(ended.out)
-    keys = ["model", "threads", "precision", "runtimes", "best_peer", "ratio", "max_rel_error"]
+    keys = ["model", "threads", "precision", "machine", "made", "runtimes", "best_peer", "ratio", "max_rel_error"]
     assert list(found) == keys
     assert set(found["runtimes"]) == {"fusewise", "onnxruntime"}
     for row in found["runtimes"].values():
@@ -172,6 +174,7 @@ def test_bench_json_has_its_keys(fusewise, tiny_path):
     assert found["best_peer"] == "onnxruntime"
     assert found["max_rel_error"] <= 1e-6
     assert (found["threads"], found["precision"]) == (1, "float32")
+    assert found["machine"] == this_machine(found["threads"]) and found["made"]["fusewise"] == VERSION
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import fusewise
-from fusewise.benchmarking.trace_format import Bar, Track, events_of, named
+from fusewise.benchmarking.trace_format import Bar, TraceTrack, events_of, named
 from fusewise.compiled import Model
 from fusewise.compiling import StageClock
 from fusewise.reporting.document.times import compile_stages_of, timeline_of, times_of, waits_of
@@ -51,11 +51,11 @@ def test_times(rows: int | str, tmp_path: Path) -> None:
 
 
 def bar(step: int, worker: int, start: float, us: float) -> Bar:
-    return Bar("", "", Track(1, 1 + worker), round(start * 1e3), round(us * 1e3), {"step": step})
+    return Bar("", "", TraceTrack(1, 1 + worker), round(start * 1e3), round(us * 1e3), {"step": step})
 
 
 def test_bars_of_a_worker_do_not_overlap() -> None:
-    names = [named("thread_name", Track(1, 1), "worker 0")]
+    names = [named("thread_name", TraceTrack(1, 1), "worker 0")]
     events = events_of([bar(1, 0, 1.0, 4.0), bar(0, 0, 0.0, 5.0), bar(0, 1, 0.0, 2.0), bar(2, 1, 9.5, 0.5)])
     timeline = timeline_of([*names, *events])
     assert [(one["step"], one["worker"], one["start_us"], one["us"]) for one in timeline] == [

@@ -13,7 +13,7 @@ from typing import Any
 
 from fusewise.benchmarking.bandwidth import least_ns
 from fusewise.benchmarking.limits import MachineLimits
-from fusewise.benchmarking.trace_format import Bar, Track, events_of, named
+from fusewise.benchmarking.trace_format import Bar, TraceTrack, events_of, named
 from fusewise.codegen.instructions.table import INSTRUCTIONS, MATRIX_INSTRUCTIONS
 from fusewise.codegen.nest.instruction import Instruction
 from fusewise.ir.size import evaluate
@@ -123,7 +123,7 @@ def trace_events(program: Program, run: Sequence[StepTiming]) -> list[dict[str, 
     `args` says which `step` of the program it is, its `group`, `kernel` and `nodes`.
     """
     begin = min((timing.start_ns for timing in run), default=0)
-    tracks = [Track(1, 1 + worker) for worker in range(max((len(timing.shares) for timing in run), default=0))]
+    tracks = [TraceTrack(1, 1 + worker) for worker in range(max((len(timing.shares) for timing in run), default=0))]
     bars = []
     for timing in run:
         account, step = _account(program, timing.group), program.steps[timing.step]

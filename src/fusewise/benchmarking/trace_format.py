@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Bar", "Track", "bars_apart", "events_of", "named"]
+__all__ = ["Bar", "TraceTrack", "bars_apart", "events_of", "named"]
 
 
 @dataclass(frozen=True)
-class Track:
+class TraceTrack:
     """A row of bars. Neither number is 0, and no other track of a file has the same `thread`."""
 
     process: int
@@ -29,7 +29,7 @@ class Bar:
 
     name: str
     category: str
-    track: Track
+    track: TraceTrack
     start_ns: int
     ns: int
     about: Mapping[str, Any]
@@ -39,7 +39,7 @@ def bars_apart(bars: Iterable[Bar]) -> list[Bar]:
     """The bars by their start. Those of a track stand one after the other, each as long as it was: two steps that take turns
     (`NativeStep.strips`) are given as one bar each, from the first of its parts."""
     found: list[Bar] = []
-    free: dict[Track, int] = {}
+    free: dict[TraceTrack, int] = {}
     for bar in sorted(bars, key=lambda bar: bar.start_ns):
         start = max(bar.start_ns, free.get(bar.track, 0))
         free[bar.track] = start + bar.ns
@@ -64,7 +64,7 @@ def events_of(bars: Iterable[Bar]) -> list[dict[str, Any]]:
     ]
 
 
-def named(what: str, track: Track, name: str) -> dict[str, Any]:
+def named(what: str, track: TraceTrack, name: str) -> dict[str, Any]:
     """The event that names a track (`what` is `thread_name`) or its process (`process_name`)."""
     return {"name": what, "ph": "M", "pid": track.process, "tid": track.thread, "args": {"name": name}}
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from fusewise.reporting.document.about import machine_part, model_part, options_part
+from fusewise.benchmarking.machine import this_machine
+from fusewise.reporting.document.about import model_part, options_part
 from fusewise.reporting.document.decisions import decision_parts
 from fusewise.reporting.document.graphs import graph_part, names_of, with_types
 from fusewise.reporting.document.groups import group_parts, owners, runs_of, verdict_parts
@@ -44,7 +45,7 @@ def report_document(
             "command": command,
         },
         "model": model_part(subject.name, planned.bound),
-        "machine": machine_part(executable.workers),
+        "machine": this_machine(executable.workers),
         "options": options_part(subject.options),
         "stages": _stages(compiling["stages"]),
         "graphs": {

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from fusewise.benchmarking.machine import this_machine
 from fusewise.cards import counted
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.ir.graph import Graph
 from fusewise.optimizing import Optimization
 from fusewise.planning import Planning
-from fusewise.reporting.document.about import machine_part, model_part
+from fusewise.reporting.document.about import model_part
 from fusewise.reporting.document.decisions import decision_parts
 from fusewise.reporting.document.graphs import graph_part, names_of
 from fusewise.reporting.document.passes import passes_part
@@ -42,7 +43,7 @@ def graph_document(name: str, loaded: Graph, verb: str, threads: int | None = No
         "verb": verb,
         "made": {"fusewise": VERSION, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "command": None},
         "model": model_part(name, loaded),
-        "machine": machine_part(worker_count(threads)),
+        "machine": this_machine(worker_count(threads)),
         "options": {},
         "stages": [_stage("written", "As written", "written", "The model as it was read.")],
         "graphs": {"written": graph_part(loaded, names_of(loaded))},

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
-from fusewise.benchmarking.trace_format import Bar, Track, events_of, named
+from fusewise.benchmarking.trace_format import Bar, TraceTrack, events_of, named
 from fusewise.errors import UsageError
 
 __all__ = ["perfetto"]
 
-_COMPILING, _RUN = Track(1, 1), Track(2, 2)
+_COMPILING, _RUN = TraceTrack(1, 1), TraceTrack(2, 2)
 """The track of the stages, and that of the first worker; other workers have the threads behind it."""
 
 
@@ -54,7 +54,7 @@ def _run(document: Mapping[str, Any]) -> Iterator[Bar]:
             "nodes": [nodes[n]["name"] for n in members],
         }
         kind = "host" if step["kind"] == "host" else "kernel"
-        track = Track(_RUN.process, _RUN.thread + share["worker"])
+        track = TraceTrack(_RUN.process, _RUN.thread + share["worker"])
         begin, end = _ns(share["start_us"]), _ns(share["start_us"] + share["us"])
         yield Bar(step["label"], kind, track, begin, end - begin, about)
 
