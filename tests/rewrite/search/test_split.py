@@ -158,10 +158,10 @@ def test_time_runs_out_between_pieces() -> None:
     assert found.ended == "seconds"
 
 
-@pytest.mark.parametrize("alpha, graphs, ended", [(1.1, 20, "graphs"), (1.0, 1000, "searched")])
+@pytest.mark.parametrize("alpha, graphs, ended", [(1.5, 20, "graphs"), (1.0, 1000, "searched")])
 def test_a_budget_that_is_used_up_is_told(alpha: float, graphs: int, ended: str) -> None:
     """Pieces of which one could not look at all that is within alpha are not said to have been searched."""
-    found = search_in_pieces(SearchTask(cells(2), alpha, SearchLimits(graphs)), SUBSTITUTIONS, COST, Division(9))
+    found = search_in_pieces(SearchTask(cells(2), alpha, SearchLimits(graphs)), SUBSTITUTIONS, COST, Division(20))
     assert found.ended == ended
 
 
