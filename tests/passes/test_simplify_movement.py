@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.passes.conftest import assert_same_answers, graph_of
 
+from fusewise.ir.verify import verify
 from fusewise.passes.simplify_movement import simplify_movement
+from fusewise.trace import Trace
 
 X = "input x: float32[2,3,4]\n"
 
@@ -150,6 +156,37 @@ def test_a_product_of_merged_samples(rewrites: Any) -> None:
 )
 def test_a_product_that_stays(refuses: Any, body: str) -> None:
     refuses(simplify_movement, body)
+
+
+COUNTS = st.lists(st.sampled_from((0, 1, 2, 3)), min_size=0, max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(COUNTS, COUNTS, st.tuples(*[st.sampled_from((0, 1, 2, 3))] * 3), st.booleans(), st.booleans())
+def test_products_of_any_samples(samples: list[int], others: list[int], sizes: Any, left: bool, right: bool) -> None:
+    """Samples counted in any way before and after, none and empty ones too: as many numbers as before, wherever they are."""
+    rows, terms, columns = sizes
+    count = math.prod(samples)
+    after = others if math.prod(others) == count or rows * columns == 0 else samples
+
+    def operand(name: str, *size: int, is_merged: bool) -> tuple[str, str]:
+        before = after if is_merged and (math.prod(after) == count or 0 in size) else [count]
+        constant = f"constant {name}s: int64[3] = {[count, *size]}\n"
+        return (
+            f"input {name}: float32{[*before, *size]}\n{constant}",
+            f"{name}m = Reshape({name}, {name}s) {{allowzero=1}}\n",
+        )
+
+    a, merged_a = operand("a", rows, terms, is_merged=left)
+    b, merged_b = operand("b", terms, columns, is_merged=right)
+    shape = [*after, rows, columns]
+    graph = graph_of(
+        f"{a}{b}constant t: int64[{len(shape)}] = {shape}\n{merged_a}{merged_b}"
+        "c = MatMul(am, bm)\ny = Reshape(c, t) {allowzero=1}\nreturn y"
+    )
+    simple = simplify_movement(graph, Trace())
+    verify(simple)
+    assert_same_answers(graph, simple, exact=False)
 
 
 def test_outputs_keep_their_names(rewrites: Any) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from fusewise.ir.deciding import known_below
+from fusewise.ir.deciding import known_below, known_equal
 from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Graph, Node, attributes_of, integer_array
 from fusewise.ir.types import TensorType
@@ -159,6 +160,8 @@ def _product_of_reshaped(edit: Edit, node: Node) -> Change | None:
     left, right, made = (one.dims for one in before if one is not None)
     samples, sizes = kind.dims[:-2], (left[-2:], right[-2:])
     if not () != left[:-2] == right[:-2] == made[:-2] != samples or kind.dims[-2:] != made[-2:]:
+        return None
+    if not known_equal(math.prod(samples), math.prod(made[:-2])):  # of an empty matrix there may be any number
         return None
     operands, merged, nodes = [], [], []
     for value, size in zip(product.inputs, sizes, strict=True):
