@@ -19,12 +19,20 @@ from fusewise.errors import UnsupportedModel
 torch = pytest.importorskip("torch")
 
 LIBRARY = torch.library.Library("fusewise_parts", "DEF")
-"""Operators that no exporter knows: `odd` triples, `pair` gives two."""
+"""Operators that no exporter knows: `odd` triples, `pair` gives two, `double` writes to its operand."""
 
 LIBRARY.define("odd(Tensor x) -> Tensor")
 LIBRARY.define("pair(Tensor x) -> (Tensor, Tensor)")
+LIBRARY.define("double(Tensor(a!) x) -> ()")
 LIBRARY.impl("odd", lambda x: x * 3, "CompositeExplicitAutograd")
 LIBRARY.impl("pair", lambda x: (x * 3, x + 1), "CompositeExplicitAutograd")
+
+
+def _double(x: Any) -> None:
+    x.mul_(2)
+
+
+LIBRARY.impl("double", _double, "CompositeExplicitAutograd")
 
 SPLITS = (torch.ops.fusewise_parts.odd.default, torch.ops.fusewise_parts.pair.default)
 KNOWN = (torch.ops.aten.relu.default, torch.ops.aten.neg.default, torch.ops.aten.sin.default)
@@ -51,6 +59,7 @@ class Net(torch.nn.Module):
         y = torch.relu(self.norm(self.first(x)))
         y = torch.ops.fusewise_parts.odd(y) + y
         y, z = torch.ops.fusewise_parts.pair(y.sigmoid())
+        torch.ops.fusewise_parts.double(z[:2])
         y = self.second(torch.tanh(y).exp() * 2 + z)
         self.seen += y.sum(0)
         return torch.nn.functional.dropout(y, 0.5, True), y.t(), x, self.seen * 2, y.shape[0]
@@ -80,7 +89,13 @@ def test_what_surrounds_unknown_operators_is_compiled(monkeypatch: pytest.Monkey
     assert len(runs) == 2 and found[2] is x
     told = {str(one.message) for one in caught if str(one.message).startswith((LEFT, SPLIT))}
     assert len(told) == 1
-    for name in ("fusewise_parts.odd.default", "fusewise_parts.pair.default", "native_dropout", "test_parts.py:"):
+    for name in (
+        "fusewise_parts.odd.default",
+        "fusewise_parts.pair.default",
+        "fusewise_parts.double.default",
+        "native_dropout",
+        "test_parts.py:",
+    ):
         assert name in next(iter(told))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -111,10 +112,13 @@ def _check(graph: Any) -> None:
 
 
 def why_not(node: Any) -> str:
-    """Why a node is none of ours, empty where it may be one: work elsewhere than on the processor, tensors that are no arrays, and
-    numbers drawn at random, of which each draw of PyTorch's generator is expected."""
+    """Why a node is none of ours, empty where it may be one: work elsewhere than on the processor, tensors that are no arrays,
+    numbers drawn at random, of which each draw of PyTorch's generator is expected, and operators of users that write to operands,
+    which AOTAutograd wraps in one that copies them before."""
     import torch
 
+    if str(node.target).startswith("auto_functionalized"):
+        return f"the operator {node.args[0]} writes to its operands{_at(node)}"
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and _draws(node):
         return f"the operator {node.target} draws random numbers{_at(node)}"
     value = node.meta.get("val")
@@ -209,8 +213,11 @@ def _results(
         order, strides = _lying(value) if isinstance(value, torch.Tensor) else (None, None)
         if node not in outputs:
             made = node
+            if one.target is operator.getitem and isinstance(value, torch.Tensor):  # whose name the exporter may lose
+                made = graph.call_function(torch.ops.aten.clone.default, (node,))
+                made.meta["val"] = value
             if order is not None:
-                made = graph.call_function(torch.ops.aten.permute.default, (node, list(order)))
+                made = graph.call_function(torch.ops.aten.permute.default, (made, list(order)))
                 made.meta["val"] = value.permute(order)
             outputs[node] = made, len(outputs)
         if not isinstance(value, torch.Tensor | torch.SymInt | int):

@@ -85,17 +85,16 @@ def in_parts(module: Any, fixed: Collection[int], error: UnsupportedModel) -> Di
     Called while PyTorch compiles, as `captured` is.
     """
     operators: dict[str, str] = {}
+    foreign = {node: reason for node in module.graph.nodes if (reason := why_not(node))}
+    if not _is_to_blame(module, error, operators) and not foreign:
+        return None
     for _ in range(_MOST_OPERATORS):
-        foreign = {node: reason for node in module.graph.nodes if (reason := why_not(node))}
-        if not _of_operator(module, error, operators) and not foreign:
-            return None
         left = {node for node in module.graph.nodes if node in foreign or str(node.target) in operators}
         try:
             parts = _parts(module, fixed, left)
         except UnsupportedModel as another:
-            if not _operator_of(another) or _operator_of(another) in operators:
+            if not _is_to_blame(module, another, operators):
                 return None
-            error = another
             continue
         except Exception:  # sizes that follow from data, say: whatever it is, PyTorch can do this graph
             return None
@@ -111,14 +110,16 @@ def _operator_of(error: UnsupportedModel) -> str:
     return "" if error.__cause__ is None else refusal_of(error.__cause__).operator
 
 
-def _of_operator(module: Any, error: UnsupportedModel, operators: dict[str, str]) -> str:
-    """Take the operator of an error among those that are left to PyTorch, with the reason, if nodes of the graph are of it."""
+def _is_to_blame(module: Any, error: UnsupportedModel, operators: dict[str, str]) -> bool:
+    """Is an operator to blame for an error that nodes of the graph are of, and that was not known to be? It is put among those that
+    are left to PyTorch, with the reason."""
     operator = _operator_of(error)
     node = next((one for one in module.graph.nodes if operator and str(one.target) == operator), None)
-    if node is not None and operator not in operators:
-        line = line_of(node.meta.get("stack_trace") or "")
-        operators[operator] = f"the operator {operator} has no ONNX form{f' (at {line})' if line else ''}"
-    return operators.get(operator, "")
+    if node is None or operator in operators:
+        return False
+    line = line_of(node.meta.get("stack_trace") or "")
+    operators[operator] = f"the operator {operator} has no ONNX form{f' (at {line})' if line else ''}"
+    return True
 
 
 def _is_work(node: Any) -> bool:
