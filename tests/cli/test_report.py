@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,22 @@ def test_a_report_is_written_and_read_back(fusewise: Any, model: Path, tmp_path:
         assert (tmp_path / name).stat().st_size > 100
     assert fusewise("report", tmp_path / "r.json", "-o", tmp_path / "page.txt", "--format", "html").status == 0
     assert (tmp_path / "page.txt").read_text().startswith("<!doctype html>")
+
+
+def test_what_is_not_installed_is_told(
+    fusewise: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Charts are left out with a sentence; what pages are made with is asked for before any work."""
+    page = tmp_path / "r.html"
+    monkeypatch.setitem(sys.modules, "altair", None)
+    written = fusewise("report", model, "-o", page, "--no-times")
+    assert written.status == 0 and "there are no charts in it: charts are drawn by Altair, which is not" in written.err
+    assert "It has no charts" in page.read_text()
+    assert "charts" not in fusewise("report", model, "-o", tmp_path / "r.dot", "--no-times").err
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setattr("fusewise.api.report", None)
+    refused = fusewise("report", model, "-o", page)
+    assert refused.status == 2 and 'is not installed: pip install "fusewise[report]"' in refused.err
 
 
 @pytest.mark.parametrize(

@@ -63,12 +63,28 @@ def test_the_document_is_in_the_page() -> None:
 
 def test_nothing_in_the_page_is_fetched(text: str) -> None:
     without = re.sub(r'<script type="application/gzip".*?</script>', "", text)
-    assert not re.search(r"""(?:src|href)\s*=\s*(?!["']#)|url\(|@import|https?://""", without.partition("<script>")[0])
+    assert not re.search(
+        r"""(?:src|href)\s*=\s*(?!["']#)|url\(|@import|https?://(?!github\.com/[\w./-]+</code>)""",
+        without.partition("<script>")[0],
+    )
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
     assert (
         policy[1].startswith("default-src &#39;none&#39;; script-src &#39;sha256-") and "unsafe-eval" not in policy[1]
     )
+
+
+def test_the_licence_of_each_library_is_in_the_page(text: str) -> None:
+    for words in (
+        "Cytoscape.js: MIT",
+        "EPL-2.0",
+        "Eclipse Public License",
+        "Permission is hereby granted, free of charge",
+    ):
+        assert words in text
+    assert "Vega" not in text.partition("<footer")[2].partition("</footer>")[0]
+    assert "Redistributions in binary form" in html({**small(), "charts": [{"section": "time"}]})
+    assert "licences" not in html({"title": "nothing"}).partition("<footer")[2].partition("</footer>")[0]
 
 
 def test_without_jinja_one_sentence() -> None:
@@ -145,7 +161,7 @@ def test_tabs_and_addresses(open_page: Open, text: str) -> None:
     assert page.locator("#panel-kernels tr[aria-current=true]").count() == 1
     page.click("summary:has-text('LLVM IR')")
     assert "ret void" in page.locator("#details pre").last.inner_text()
-    assert page.locator("summary").all_inner_texts() == ["Loop nest, 2 lines", "LLVM IR, 4 lines"]
+    assert page.locator("#details summary").all_inner_texts() == ["Loop nest, 2 lines", "LLVM IR, 4 lines"]
 
 
 def test_an_address_of_nothing_selects_nothing(open_page: Open, text: str) -> None:

@@ -26,8 +26,7 @@ from fusewise.cli.options import (
     options_of,
     source_of,
 )
-from fusewise.cli.reports import command_of
-from fusewise.cli.streams import note
+from fusewise.cli.reports import command_of, save_report
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,10 +93,13 @@ def report(
     A report that was written as .json is written in another format. Two of them are compared: what differs is shown, and written.
     """
     from fusewise.reporting.formats.table import format_of
+    from fusewise.reporting.page.page import require_pages
 
     if output is not None:
-        format_of(output, format)  # so that a name that there is not is told at once
+        chosen = format_of(output, format)  # so that a name that there is not is told at once
         check_folder(output)
+        if chosen.name == "html":
+            require_pages()
     elif other is None:
         raise UsageError("say which file to write the report to: -o report.html")
     if other is not None:
@@ -107,8 +109,7 @@ def report(
     else:
         found = _read(subject, context) if subject.endswith(".json") else _made(subject, context)
     if output is not None:
-        found.save(output, format)
-        note(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
+        save_report(found, output, format)
 
 
 def _compared(first: str, second: str, context: typer.Context) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,10 @@ from fusewise.cli.options import check_folder
 from fusewise.cli.streams import note
 from fusewise.errors import UsageError
 
-__all__ = ["ReportFile", "check_report", "command_of", "given_words", "write_report"]
+if TYPE_CHECKING:
+    from fusewise.reporting.report import Report
+
+__all__ = ["ReportFile", "check_report", "command_of", "given_words", "save_report", "write_report"]
 
 ReportFile = Annotated[
     Path | None,
@@ -63,5 +66,16 @@ def write_report(context: typer.Context, path: Path, name: str, verb: str, docum
     whole["made"] = {**document["made"], "command": command_of(context)}
     whole["model"] = {**document["model"], "name": name}
     whole["options"] = document["options"] or given_words(context)
-    Report(whole).save(path)
+    save_report(Report(whole), path)
+
+
+def save_report(report: Report, path: Path, format: str | None = None) -> None:  # noqa: A002 - as users say it
+    """Write a report in the `format` of that name, or the one that the file's name ends as; say so, and why it has no charts."""
+    from fusewise.reporting.charts import missing_charts
+    from fusewise.reporting.formats.table import format_of
+
+    report.save(path, format)
     note(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    why = missing_charts(report.document) if format_of(path, format).name in ("html", "json") else ""
+    if why:
+        note(f"there are no charts in it: {why}")

@@ -84,12 +84,15 @@ class Report:
         write_text(target, text)
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, in a notebook; the card where pages cannot be made."""
+        """The page in a frame of its own, in a notebook, of which it has nothing; the card where pages cannot be made."""
         try:
             page = self.html()
         except UsageError:
             return _card(self).html
-        return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:720px;border:0" title="{escape(self.title)}"></iframe>'
+        return (
+            f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:720px;border:0" title="{escape(self.title)}"></iframe>'
+        )
 
 
 def opened_report(path: str | Path) -> Report:

@@ -76,8 +76,9 @@ def test_a_notebook_gets_the_page_in_a_frame(document: dict[str, Any]) -> None:
     pytest.importorskip("jinja2")
     shown = Report({**document, "title": '"><script>'})._repr_html_()
     assert (
-        shown.startswith('<iframe srcdoc="&lt;!doctype html&gt;') and "<script" not in shown and shown.count('"') == 6
+        shown.startswith('<iframe srcdoc="&lt;!doctype html&gt;') and "<script" not in shown and shown.count('"') == 8
     )
+    assert '" sandbox="allow-scripts allow-downloads" style="' in shown
 
 
 def test_memory_is_never_more_than_the_arena(document: dict[str, Any]) -> None:

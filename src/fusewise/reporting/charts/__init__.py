@@ -5,7 +5,7 @@ A chart is an entry of plain data: `id`, `title`, `section` of the page, `about`
 headings.
 """
 
-from fusewise.reporting.charts.of_document import charts_of, with_charts
+from fusewise.reporting.charts.of_document import charts_of, missing_charts, with_charts
 from fusewise.reporting.charts.standalone import svg
 
-__all__ = ["charts_of", "svg", "with_charts"]
+__all__ = ["charts_of", "missing_charts", "svg", "with_charts"]

@@ -13,7 +13,7 @@ from fusewise.reporting.charts.memory import arena, arena_map, at_the_peak
 from fusewise.reporting.charts.of_verbs import bench_charts, comparison_charts, pass_charts, plan_charts, search_charts
 from fusewise.reporting.charts.running import roofline, slowest_groups, timeline
 
-__all__ = ["charts_of", "with_charts"]
+__all__ = ["charts_of", "missing_charts", "with_charts"]
 
 _PARTS: Mapping[str, Callable[[Mapping[str, Any]], list[Chart]]] = MappingProxyType(
     {
@@ -47,10 +47,17 @@ def charts_of(document: Mapping[str, Any]) -> list[Chart]:
 
 def with_charts(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """A document that has its charts: as it is where it has some, or where Altair is not installed."""
-    if "charts" in document:
-        return document
-    try:
-        altair()
-    except UsageError:
+    if "charts" in document or missing_charts(document):
         return document
     return {**document, "charts": charts_of(document)}
+
+
+def missing_charts(document: Mapping[str, Any]) -> str:
+    """Why a document has no charts, and gets none; empty where it has some, or may have."""
+    if "charts" in document:
+        return ""
+    try:
+        altair()
+    except UsageError as error:
+        return str(error)
+    return ""

@@ -31,6 +31,14 @@ _FIRST = ("dom.js", "index.js", "app.js", "style.css")
 
 _GRAPH = ("cytoscape.min.js", "elk-api.js", "elk-worker.min.js")
 _CHARTS = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js")
+_LICENCES = (
+    ("Cytoscape.js", "MIT", "https://github.com/cytoscape/cytoscape.js", "cytoscape.license.txt", "cytoscape.min.js"),
+    ("ELK for JavaScript", "EPL-2.0", "https://github.com/kieler/elkjs", "elk.license.txt", "elk-worker.min.js"),
+    ("Vega", "BSD-3-Clause", "https://github.com/vega/vega", "vega.license.txt", "vega.min.js"),
+    ("Vega-Lite", "BSD-3-Clause", "https://github.com/vega/vega-lite", "vega-lite.license.txt", "vega-lite.min.js"),
+    ("Vega-Embed", "BSD-3-Clause", "https://github.com/vega/vega-embed", "vega-embed.license.txt", "vega-embed.min.js"),
+)
+"""Whose work is in a page: name, licence, where its source is, the file with the licence's text, and the one that it is about."""
 
 
 def html(document: Mapping[str, Any]) -> str:
@@ -51,6 +59,8 @@ def html(document: Mapping[str, Any]) -> str:
         scripts=scripts,
         packed={"document": _packed(_json(document)), **packed},
         tabs=tabs_of(document),
+        licences=_licences(libraries),
+        has_charts="charts" in document,
         **overview(document),
     )
     return text
@@ -104,6 +114,18 @@ def _sources(suffix: str) -> list[str]:
 def _needed(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The libraries that a document is drawn with."""
     return (*(_GRAPH if document.get("graphs") else ()), *(_CHARTS if document.get("charts") else ()))
+
+
+def _licences(libraries: Iterable[str]) -> list[tuple[str, str, str, object]]:
+    """Name, licence, place of the source and text of the licence of each library in a page, which every copy has to come with."""
+    from markupsafe import escape
+
+    inside = set(libraries)
+    return [
+        (name, licence, place, escape(_library(text)))
+        for name, licence, place, text, file in _LICENCES
+        if file in inside
+    ]
 
 
 def _library(name: str) -> str:
