@@ -170,21 +170,22 @@ def page(files: Sequence[Mapping[str, Any]], picture: str = "") -> str:
 
 def _section(machine: Mapping[str, Any], rows: Sequence[Row]) -> str:
     peers = list(dict.fromkeys(name for row in rows for name in (*row.ratios, *row.errors) if name != OURS))
-    lines = [
-        f"| model | Fusewise ms | {' | '.join(peers)} | largest difference |",
-        f"| --- | ---: | {' | '.join('---:' for _ in peers)} | ---: |",
-    ]
+    lines = [_line("model", "Fusewise ms", *peers, "largest difference"), _line("---", *["---:"] * (len(peers) + 2))]
     for row in rows:
-        cells = [_cell(row, peer) for peer in peers]
         ms = row.errors.get(OURS, "") if row.ms is None else f"{row.ms:.2f}"
-        lines.append(
-            f"| {row.model} | {ms} | {' | '.join(cells)} | {'' if row.difference is None else f'{row.difference:.1e}'} |"
-        )
+        difference = "" if row.difference is None else f"{row.difference:.1e}"
+        lines.append(_line(row.model, ms, *(_cell(row, peer) for peer in peers), difference))
     found = means(rows)
-    cells = [f"**{found[peer][0]:.2f}**" if peer in found else "" for peer in peers]
-    lines.append(f"| **geometric mean** | | {' | '.join(cells)} | |")
+    if found:
+        cells = [f"**{found[peer][0]:.2f}**" if peer in found else "" for peer in peers]
+        lines.append(_line("**geometric mean**", "", *cells, ""))
     best = f" Against the fastest other runtime of each model: **{found['best'][0]:.2f}**." if "best" in found else ""
     return f"\n## {heading(machine)}\n\n{_about(machine)}{best}\n\n" + "\n".join(lines) + "\n"
+
+
+def _line(*cells: str) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(row: Row, peer: str) -> str:

@@ -105,6 +105,14 @@ def test_explain_a_saved_plan(planning: Planning, tmp_path: Path) -> None:
         api.explain(path, 0, neighbour=0)
     with pytest.raises(UsageError, match="none numbered 999"):
         api.explain(path, 999)
+    for settings, sentence in (
+        ({}, "say which group"),
+        ({"group": 0, "node": "relu"}, "say which group"),
+        ({"group": 0, "fusion": "none"}, "keyword of explain for a plan 'fusion'"),
+        ({"group": 0, "explainer": "smalest"}, "did you mean 'smallest'"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            fusewise.explain(path, **settings)
 
 
 def test_a_plan_file_that_is_none(planning: Planning, tmp_path: Path) -> None:

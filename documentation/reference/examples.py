@@ -61,6 +61,13 @@ fusewise.errors.UsageError: ...
 >>> found["verdicts"][0]["verdict"]
 'fuse'
 """,
+        "explain": """
+>>> found = fusewise.explain("model.onnx", node="relu")
+>>> [(event["what"], event["applied"]) for event in found["decisions"]]
+[('fuse', True), ('break', False)]
+>>> found["became"][0]["runs"]
+'kernel'
+""",
         "verify": """
 >>> found = fusewise.verify("model.onnx", symbols={"batch": 2})
 >>> found.summary["agrees"], found.summary["errors"]["y"] <= found.summary["tolerances"]["y"]

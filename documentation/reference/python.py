@@ -13,7 +13,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "Read and write": ("load", "save", "to_onnx", "from_torch", "open_compiled"),
         "Optimize, compile, run": ("compile", "Model", "optimize", "gradient"),
-        "Look and compare": ("inspect", "verify", "bench", "report", "Report"),
+        "Look and compare": ("inspect", "explain", "verify", "bench", "report", "Report"),
         "Plan for an accelerator": ("plan",),
         "Options, decisions, errors": ("Options", "Trace", "FusewiseError"),
         "Operators of your own": ("register_domain", "DomainOperator"),
@@ -22,7 +22,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The names of `fusewise.__all__`; a test holds them to it. Those of later versions stand in the last section."""
 
-MORE = ("api.read", "api.explain", "api.profile", "api.cache_folder", "dynamo.backend")
+MORE = ("api.read", "api.profile", "api.cache_folder", "dynamo.backend")
 """What is public in modules that users name."""
 
 HEAD = """# Python

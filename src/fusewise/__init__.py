@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fusewise.api import Model as Model
     from fusewise.api import bench as bench
     from fusewise.api import compile as compile  # noqa: A004 - the verb of the trade
+    from fusewise.api import explain as explain
     from fusewise.api import from_torch as from_torch
     from fusewise.api import inspect as inspect
     from fusewise.api import load as load
@@ -48,6 +49,7 @@ __all__ = [
     "Trace",
     "bench",
     "compile",
+    "explain",
     "from_torch",
     "gradient",
     "inspect",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from fusewise.benchmarking.verification import Verification
     from fusewise.comparing import Comparison, ComparisonDict
+    from fusewise.explaining import ExplanationDict
     from fusewise.frontend.given import Given
     from fusewise.inspecting import InspectionDict
     from fusewise.ir.graph import Graph
@@ -378,26 +379,29 @@ def plan(
     return plan_graph(bound, name_of(model, graph), chosen, shapes=shapes, symbols=symbols, progress=progress)
 
 
-@within_memory("a plan is explained")
+@within_memory("a decision is explained")
 def explain(
-    path: str | Path,
-    group: int,
+    subject: Source,
+    group: int | None = None,
     *,
-    neighbour: int | None = None,
-    explainer: str = "smallest",
-    share: float = 0.3,
-    seed: int = 0,
+    node: str | None = None,
+    options: Options | None = None,
+    trace: Trace | None = None,
+    **settings: Unpack[ExplanationDict],
 ) -> dict[str, Any]:
-    """Why a group of a plan file ends where it does: what it keeps in the buffer, and where to cut it and a `neighbour`.
+    """What was decided about a `node` of a model, in order, with reasons; or why a `group` of a plan (.json) ends where it does.
 
-    The model is read again from where the plan says. Raises what `load` raises, and `UsageError` for unknown names and numbers.
+    Of a model `settings` are the fields of `Options`, given one by one, and `trace` takes all decisions; no machine code is made.
+    Of a plan: what the group keeps in the buffer, and where to cut it and a `neighbour`, by an `explainer` at a `share` of the
+    edges, with a `seed`. Raises what `load` raises, and `UsageError` for unknown names and numbers.
     """
-    from fusewise.accel.plan_file import read_plan
-    from fusewise.planning import CutSettings, explain_saved
+    from fusewise.explaining import is_plan, node_explained, plan_explained, require_node
 
-    found = read_plan(Path(path))
-    graph = load(found.setting.model, shapes=found.setting.shapes, symbols=found.setting.symbols)
-    return explain_saved(found, graph, str(path), (group, neighbour), CutSettings(explainer, share, seed))
+    if is_plan(subject):
+        return plan_explained(Path(str(subject)), (group, node), settings, load)
+    require_node(subject, group, node)
+    chosen, written = options_from(options, settings), read(subject)
+    return node_explained(written, _bound(written, chosen), chosen, str(node), trace)
 
 
 @within_memory("the model is verified")

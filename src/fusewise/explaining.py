@@ -1,27 +1,79 @@
-"""What was decided about one node of a model, in order, with reasons."""
+"""What was decided about one node of a model, in order, with reasons; and why a group of a plan ends where it does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from fusewise.compiling import planned
+from fusewise.errors import UsageError
 from fusewise.fusion.describe import no_node
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.program import HostStep, Program, StepVersions
-from fusewise.options import Options
+from fusewise.options import Options, OptionsDict
 from fusewise.trace import Event, Trace
+from fusewise.words import no_such
 
-__all__ = ["node_explained"]
+__all__ = ["ExplanationDict", "is_plan", "node_explained", "plan_explained", "require_node"]
 
 
-def node_explained(written: Graph, bound: Graph, options: Options, name: str, trace: Trace) -> dict[str, Any]:
+class ExplanationDict(OptionsDict, total=False):
+    """Of a model the fields of `Options`, of a plan which neighbour, and how it is cut (`planning.CutSettings`)."""
+
+    neighbour: int | None
+    explainer: str | None
+    share: float | None
+    seed: int | None
+
+
+def is_plan(subject: object) -> bool:
+    """Whether something is the name of a plan file: a model's ends otherwise."""
+    return isinstance(subject, str | Path) and str(subject).endswith(".json")
+
+
+def require_node(subject: object, group: int | None, node: str | None) -> None:
+    """`UsageError` where of a model no node is named, or a group is."""
+    if node is None or group is not None:
+        what = subject if isinstance(subject, str | Path) else "this"
+        raise UsageError(f"{what} is a model: say which node to explain (a plan is a file that ends in .json)")
+
+
+def plan_explained(
+    path: Path, which: tuple[int | None, str | None], settings: Mapping[str, Any], load: Callable[..., Graph]
+) -> dict[str, Any]:
+    """Why a group of the plan at `path` ends where it does; `which` is the group, and the node that was named, if one was.
+
+    `settings` are those of `ExplanationDict` for plans, `load` reads the plan's model again. Raises what that raises, and
+    `UsageError` for unknown names and numbers.
+    """
+    from fusewise.accel.plan_file import read_plan
+    from fusewise.planning import CutSettings, explain_saved
+
+    group, node = which
+    if group is None or node is not None:
+        raise UsageError(f"{path} is a plan: say which group to explain")
+    usual = {"neighbour": None, "explainer": "smallest", "share": 0.3, "seed": 0}
+    for name in settings:
+        if name not in usual:
+            raise no_such("keyword of explain for a plan", name, usual)
+    given = usual | {name: value for name, value in settings.items() if value is not None}
+    found = read_plan(path)
+    graph = load(found.setting.model, shapes=found.setting.shapes, symbols=found.setting.symbols)
+    cuts = CutSettings(given["explainer"], given["share"], given["seed"])
+    return explain_saved(found, graph, str(path), (group, given["neighbour"]), cuts)
+
+
+def node_explained(
+    written: Graph, bound: Graph, options: Options, name: str, trace: Trace | None = None
+) -> dict[str, Any]:
     """The decisions about the node called `name` in the graph as it was written, or as it is compiled, and what runs it.
 
     `name` may be that of one of its results. `bound` is the graph to compile, `trace` takes all decisions. Decisions about nodes
     that it became part of count, too. `UsageError` where nothing is called so.
     """
+    trace = Trace(disabled=frozenset(options.disable)) if trace is None else trace
     made = planned(bound, options, trace, options.warn)
     graph, program = made.graph, made.program
     node = _named((*written.nodes, *bound.nodes, *graph.nodes), name)

@@ -99,17 +99,11 @@ def _node(model: str, node: str, context: typer.Context, decisions: Path | None)
     """The decisions about a node of a model, which is compiled down to kernels for that, but not to machine code."""
     from fusewise import api
     from fusewise.cli.show import progress
-    from fusewise.explaining import node_explained
-    from fusewise.trace import Trace
 
     options = options_of(context)
-    with progress() as report, traced(decisions, options.disable) as asked:
-        trace = Trace(disabled=frozenset(options.disable)) if asked is None else asked
+    with progress() as report, traced(decisions, options.disable) as trace:
         report("loading", 0.0)
-        written = api.read(source_of(model))
-        given = {"shapes": options.shapes, "symbols": options.symbols, "values": options.values}
-        bound = api.load(written, **given, free=True)
-        return {"model": model, **node_explained(written, bound, options, node, trace)}
+        return {"model": model, **api.explain(source_of(model), node=node, options=options, trace=trace)}
 
 
 def _show_node(found: Mapping[str, Any]) -> None:
