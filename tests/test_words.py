@@ -36,8 +36,8 @@ def test_a_small_size_needs_a_unit() -> None:
 
 
 def test_size_text() -> None:
-    sizes = (17, 177_536, 3 << 20, 3 << 29, 1 << 50)
-    assert [size_text(n) for n in sizes] == ["17 B", "173.4 KiB", "3.0 MiB", "1.5 GiB", "1048576.0 GiB"]
+    sizes = (17, 177_536, 3 << 20, 44_302_336, 3 << 29, 1 << 50)
+    assert [size_text(n) for n in sizes] == ["17 B", "173.4 KiB", "3.0 MiB", "42.3 MiB", "1.5 GiB", "1048576.0 GiB"]
 
 
 def test_few_names_are_all_told() -> None:
@@ -54,3 +54,10 @@ def test_names_that_are_alike() -> None:
     assert nearest("FusOp", known, most=2) == "did you mean 'FuseOps' or 'fuseConv'?"
     assert nearest("xyz", known, "a list has them") == "a list has them"
     assert nearest("xyz", ("b", "a")) == "known are a, b."
+
+
+def test_a_beginning_of_a_name_is_most_like_it() -> None:
+    known = ["mask_rcnn_resnet50_fpn", "nasrnn", "unet"]
+    assert alike("Mask_RCNN", known) == ["mask_rcnn_resnet50_fpn"]
+    assert alike("mask_rcnn", known, most=2) == ["mask_rcnn_resnet50_fpn", "nasrnn"]
+    assert alike("un", ["unlike_anything"]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -26,14 +27,19 @@ _UNITS = {
 }
 _STEPS = (("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
 _FEW = 12  # names that fit a sentence
+_BEGINNING = 3  # letters of a word that is taken for the beginning of a name
 
 
 def alike(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """At most so many of the known names, those most like a word in any case, the most alike first; none where none is like it."""
+    """At most so many of the known names, those most like a word in any case, the most alike first; none where none is like it.
+
+    A name that begins with the word is most like it."""
     import difflib
 
     names = {name.lower(): name for name in sorted(known)}
-    return [names[found] for found in difflib.get_close_matches(word.lower(), names, n=most, cutoff=0.5)]
+    begun = [name for name in names if len(word) >= _BEGINNING and name.startswith(word.lower())]
+    close = difflib.get_close_matches(word.lower(), names, n=most, cutoff=0.5)
+    return [names[found] for found in dict.fromkeys((*begun, *close))][:most]
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
@@ -73,8 +79,8 @@ def bytes_of(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people: `173.4 KiB`."""
+    """Bytes for people: `173.4 KiB`; a half is rounded up, as report pages do."""
     if size < 1024:
         return f"{size} B"
     unit, factor = next(((unit, factor) for unit, factor in _STEPS if size < factor * 1024), _STEPS[-1])
-    return f"{size / factor:.1f} {unit}"
+    return f"{math.floor(size / factor * 10 + 0.5) / 10:.1f} {unit}"

@@ -24,7 +24,7 @@ def test_every_architecture_has_one_row() -> None:
     assert sorted(row.name for row in MODELS) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("wrong, nearest", [("resnet_50", "resnet50"), ("bert", "albert"), ("yolov4", "yolo_v4")])
+@pytest.mark.parametrize("wrong, nearest", [("resnet_50", "resnet50"), ("bert", "bert_base"), ("yolov4", "yolo_v4")])
 def test_an_unknown_name_is_refused_with_the_nearest(wrong: str, nearest: str) -> None:
     with pytest.raises(UsageError, match=f"no model called '{wrong}'; did you mean '{nearest}'"):
         build(wrong)

@@ -124,12 +124,12 @@ def compile_model(
 
 
 def _show(model: str, summary: Mapping[str, Any], output: Path | None) -> None:
-    from fusewise.cli.show import facts, on_the_host
+    from fusewise.cli.show import facts, on_the_host, with_size
 
     facts(
         [
             ("model", model),
-            *([] if output is None else [("file", f"{output} ({output.stat().st_size / 1e6:.1f} MB)")]),
+            *([] if output is None else [("file", with_size(output))]),
             ("compile time", f"{summary['compile_ms']:.0f} ms"),
             *_tuning(summary["tuning"]),
             *([("free dimensions", ", ".join(summary["symbols"]))] if summary["symbols"] else []),

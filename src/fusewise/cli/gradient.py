@@ -40,7 +40,7 @@ def gradient(
 ) -> None:
     """Add to MODEL, behind its outputs, the gradient of the sum of each floating output by each floating input."""
     from fusewise import api
-    from fusewise.cli.show import facts, print_json
+    from fusewise.cli.show import facts, print_json, with_size
     from fusewise.gradients import gradient as with_gradient
 
     if output is not None and output.suffix != ".onnx":
@@ -58,7 +58,7 @@ def gradient(
     facts(
         [
             ("model", model),
-            *([] if output is None else [("file", f"{output} ({output.stat().st_size / 1e6:.1f} MB)")]),
+            *([] if output is None else [("file", with_size(output))]),
             ("nodes", f"{len(graph.nodes)} to {len(found.nodes)}"),
             *(("gradient", f"{name}: {kind}") for name, kind in slopes.items()),
         ]

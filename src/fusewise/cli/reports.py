@@ -60,6 +60,7 @@ def _told(value: object) -> str:
 
 def write_report(context: typer.Context, path: Path, name: str, verb: str, document: dict[str, Any]) -> None:
     """Write the document of a `verb` about the model called `name`, and say so."""
+    from fusewise.cli.show import with_size
     from fusewise.reporting.report import Report
 
     whole = {**document, "title": name, "verb": verb}
@@ -71,11 +72,12 @@ def write_report(context: typer.Context, path: Path, name: str, verb: str, docum
 
 def save_report(report: Report, path: Path, format: str | None = None) -> None:  # noqa: A002 - as users say it
     """Write a report in the `format` of that name, or the one that the file's name ends as; say so, and why it has no charts."""
+    from fusewise.cli.show import with_size
     from fusewise.reporting.charts import missing_charts
     from fusewise.reporting.formats.table import format_of
 
     report.save(path, format)
-    note(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    note(f"wrote {with_size(path)}")
     why = missing_charts(report.document) if format_of(path, format).name in ("html", "json") else ""
     if why:
         note(f"there are no charts in it: {why}")

@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from fusewise.cli.streams import Talk, talk
 
-__all__ = ["count", "facts", "on_the_host", "print_json", "progress", "sentence", "table"]
+__all__ = ["count", "facts", "on_the_host", "print_json", "progress", "sentence", "table", "with_size"]
 
 Progress = Callable[[str, float], None]
 
@@ -37,6 +38,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     return value
+
+
+def with_size(path: Path) -> str:
+    """A file by its name and size: `model.fw (1.5 MB)`; what is small is in kB, of 1000 bytes."""
+    size = path.stat().st_size
+    return f"{path} ({size / 1e6:.1f} MB)" if size >= 1e5 else f"{path} ({size / 1e3:.1f} kB)"
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> None:
