@@ -155,8 +155,8 @@ def test_charts_of_large_models_are_small() -> None:
     timeline = charts_of(document)[2]
     assert "8,000 shares of steps are drawn as" in timeline["about"]
     memory = charts_of(document)[3]
-    highest = max(row["live_bytes"] for row in document["memory"]["steps"]) / 1e6
-    assert max(row["mb"] for row in values(memory) if "step" in row) == pytest.approx(highest, rel=1e-3)
+    highest = max(row["live_bytes"] for row in document["memory"]["steps"]) / 2**20
+    assert max(row["mib"] for row in values(memory) if "step" in row) == pytest.approx(highest, rel=1e-3)
 
 
 def test_nothing_to_draw() -> None:

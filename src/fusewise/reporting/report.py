@@ -80,7 +80,9 @@ class Report:
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             if self.path is None:
                 raise
-            raise InvalidModel(f"{self.path} is not a whole report: {error!r}") from error
+            raise InvalidModel(
+                f"{self.path} is not a whole report: a part is missing or of another kind ({error}); make it again"
+            ) from error
         write_text(target, text)
 
     def _repr_html_(self) -> str:

@@ -11,7 +11,7 @@ from fusewise.words import size_text
 __all__ = ["arena", "arena_map", "at_the_peak"]
 
 _MOST_STEPS, _MOST_BARS, _MOST_BOXES = 400, 15, 400
-_MB = 1e6
+_MIB = 2.0**20
 
 _STEPS = {"format": ",d", "tickMinStep": 1, "tickCount": 8, "grid": False}
 _FEW = {"tickCount": 6}
@@ -25,20 +25,20 @@ def arena(memory: Mapping[str, Any]) -> Chart | None:
     if not steps:
         return None
     alt = altair()
-    rows = [{"step": row["step"], "mb": figure(row["live_bytes"] / _MB, 5)} for row in _thinned(steps)]
+    rows = [{"step": row["step"], "mib": figure(row["live_bytes"] / _MIB, 5)} for row in _thinned(steps)]
     peak = _peak(memory)
-    ends = [*rows, {"step": rows[-1]["step"] + 1, "mb": rows[-1]["mb"]}]
+    ends = [*rows, {"step": rows[-1]["step"] + 1, "mib": rows[-1]["mib"]}]
     area = (
         alt.Chart(inline(ends))
         .mark_area(interpolate="step-after", line=True, fillOpacity=0.25)
         .encode(
             x=alt.X("step:Q", title="step", axis=_STEPS, scale=_EXACT),
-            y=alt.Y("mb:Q", title="in use, MB", axis=_FEW),
-            tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("mb:Q", title="MB", format=",.4~g")],
+            y=alt.Y("mib:Q", title="in use, MiB", axis=_FEW),
+            tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("mib:Q", title="MiB", format=",.4~g")],
         )
     )
-    limits = [{"mb": figure(memory["arena_bytes"] / _MB, 5), "what": f"arena, {size_text(memory['arena_bytes'])}"}]
-    line = alt.Chart(inline(limits)).mark_rule(style="limit").encode(y="mb:Q")
+    limits = [{"mib": figure(memory["arena_bytes"] / _MIB, 5), "what": f"arena, {size_text(memory['arena_bytes'])}"}]
+    line = alt.Chart(inline(limits)).mark_rule(style="limit").encode(y="mib:Q")
     name = line.mark_text(style="limit-text", align="left", baseline="bottom", dx=4, dy=-2).encode(
         x=alt.value(0), text="what:N"
     )
@@ -53,7 +53,7 @@ def arena(memory: Mapping[str, Any]) -> Chart | None:
         f"At most {size_text(peak['live_bytes'])} are in use, at step {peak['step']:,} of {len(steps):,}, in an arena of"
         f" {size_text(memory['arena_bytes'])}.{merged}",
         drawn,
-        [("step", "MB in use"), *((row["step"], row["mb"]) for row in rows)],
+        [("step", "MiB in use"), *((row["step"], row["mib"]) for row in rows)],
     )
 
 
@@ -69,20 +69,20 @@ def at_the_peak(memory: Mapping[str, Any]) -> Chart | None:
     alt = altair()
     whole = sum(one["bytes"] for one in alive)
     rows: list[dict[str, Any]] = [
-        {**_box(one), "label": f"{k + 1}  {short(one['value'])}", "mb": figure(one["bytes"] / _MB)}
+        {**_box(one), "label": f"{k + 1}  {short(one['value'])}", "mib": figure(one["bytes"] / _MIB)}
         for k, one in enumerate(alive)
     ]
     base = alt.Chart(inline(rows[:_MOST_BARS])).encode(
         y=alt.Y("label:N", sort=None, title=None),
-        x=alt.X("mb:Q", title="size, MB", axis=_FEW),
+        x=alt.X("mib:Q", title="size, MiB", axis=_FEW),
         tooltip=[
             alt.Tooltip("value:N"),
-            alt.Tooltip("mb:Q", title="MB", format=",.4~g"),
+            alt.Tooltip("mib:Q", title="MiB", format=",.4~g"),
             alt.Tooltip("first:Q", title="from step"),
             alt.Tooltip("last:Q", title="to step"),
         ],
     )
-    label = base.mark_text(style="value-text", align="left", dx=4).encode(text=alt.Text("mb:Q", format=",.3~r"))
+    label = base.mark_text(style="value-text", align="left", dx=4).encode(text=alt.Text("mib:Q", format=",.3~r"))
     drawn = alt.layer(base.mark_bar(cursor="pointer"), label).properties(
         width="container", height=20 * len(rows[:_MOST_BARS])
     )
@@ -94,8 +94,8 @@ def at_the_peak(memory: Mapping[str, Any]) -> Chart | None:
         f"{len(rows):,} buffers of {size_text(whole)} together are alive at step {peak:,}{more}.",
         drawn,
         [
-            ("value", "MB", "from step", "to step"),
-            *((row["value"], row["mb"], row["first"], row["last"]) for row in rows),
+            ("value", "MiB", "from step", "to step"),
+            *((row["value"], row["mib"], row["first"], row["last"]) for row in rows),
         ],
     )
 
@@ -111,8 +111,8 @@ def arena_map(memory: Mapping[str, Any]) -> Chart | None:
         {
             **_box(one),
             "end": one["last"] + 1,
-            "low": figure(one["offset"] / _MB, 6),
-            "high": figure((one["offset"] + one["bytes"]) / _MB, 6),
+            "low": figure(one["offset"] / _MIB, 6),
+            "high": figure((one["offset"] + one["bytes"]) / _MIB, 6),
             "size": size_text(one["bytes"]),
         }
         for one in placed[:_MOST_BOXES]
@@ -123,7 +123,7 @@ def arena_map(memory: Mapping[str, Any]) -> Chart | None:
         .encode(
             x=alt.X("first:Q", title="step", axis=_STEPS, scale=_EXACT),
             x2="end:Q",
-            y=alt.Y("low:Q", title="place in the arena, MB", axis=_FEW),
+            y=alt.Y("low:Q", title="place in the arena, MiB", axis=_FEW),
             y2="high:Q",
             tooltip=[
                 alt.Tooltip("value:N"),
@@ -142,7 +142,7 @@ def arena_map(memory: Mapping[str, Any]) -> Chart | None:
         f"{len(placed):,} buffers share {size_text(memory['arena_bytes'])}: each is a box from its first step to its last{more}.",
         drawn,
         [
-            ("value", "size", "offset, MB", "from step", "to step"),
+            ("value", "size", "offset, MiB", "from step", "to step"),
             *((row["value"], row["size"], row["low"], row["first"], row["last"]) for row in rows),
         ],
     )

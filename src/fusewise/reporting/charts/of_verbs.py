@@ -70,7 +70,9 @@ def plan_charts(part: Part) -> list[Chart]:
     course = part.get("course") or []
     if len({point[2] for point in course}) < 2:
         return []
-    scale, up = (1e-6, "DRAM traffic, MB") if part["unit"] == "bytes" else (1.0, f"{part['objective']}, {part['unit']}")
+    scale, up = (
+        (2.0**-20, "DRAM traffic, MiB") if part["unit"] == "bytes" else (1.0, f"{part['objective']}, {part['unit']}")
+    )
     bound = part.get("bound")
     optimal = (part.get("summary") or {}).get("optimal")
     levels = [] if bound is None else [("optimum" if optimal else "lower bound", bound * scale)]

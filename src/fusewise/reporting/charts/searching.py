@@ -76,7 +76,7 @@ def plan_costs(
     points: Sequence[tuple[float, float]],
     *,
     across: str,
-    up: str = "DRAM traffic, MB",
+    up: str = "DRAM traffic, MiB",
     levels: Sequence[tuple[str, float]] = (),
     end: float | None = None,
 ) -> Chart:

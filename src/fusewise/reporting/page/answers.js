@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const fusewise = window.fusewise;
-  const { el, count, ms, table, name } = fusewise.dom;
+  const { el, bytes, count, ms, table, name } = fusewise.dom;
 
   // Every output for every set of inputs, and sets that were refused.
   function outputs(cases) {
@@ -100,7 +100,7 @@
       {
         title: "Peak memory",
         key: "peak_rss_mb",
-        show: (row) => (row.peak_rss_mb ? `${count(row.peak_rss_mb)} MB` : ""),
+        show: (row) => (row.peak_rss_mb ? bytes(row.peak_rss_mb * 1e6) : ""),
         number: true,
       },
       { title: "Difference", key: "max_rel_error", show: (row) => fusewise.parts.tiny(row.max_rel_error), number: true },

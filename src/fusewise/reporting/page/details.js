@@ -202,11 +202,18 @@
     return [[...reads], [...made].filter((value) => value && leaves(value))];
   }
 
+  // Ceilings of kernels that multiply less often than the operator says are above what the machine does.
+  const spared = (row) =>
+    row.ceiling_gflops > 1.01 * fusewise.document.times?.limits?.gflops ? ", multiplications that its kernel saves counted" : "";
+
   function roof(row) {
     if (!row) return [];
     return [
       ["Time", row.ms === null || row.ms === undefined ? null : `${ms(row.ms)}, ${percent(row.share)} of a run`],
-      ["Arithmetic", row.gflops ? `${row.gflops.toFixed(1)} of ${row.ceiling_gflops?.toFixed(1) ?? "?"} GFLOP/s` : null],
+      [
+        "Arithmetic",
+        row.gflops ? `${row.gflops.toFixed(1)} of ${row.ceiling_gflops?.toFixed(1) ?? "?"} GFLOP/s${spared(row)}` : null,
+      ],
       [
         "Moving data",
         row.gbs ? `${row.gbs.toFixed(1)} of ${row.ceiling_gbs?.toFixed(1) ?? "?"} GB/s${row.level ? `, ${row.level}` : ""}` : null,
@@ -227,6 +234,7 @@
     const [reads, writes] = border(graph, members);
     const anchor = group.anchor === null || group.anchor === undefined ? null : nodeOf(graph, group.anchor);
     const steps = (group.steps || []).map((each) => fusewise.index.steps.get(each)).filter(Boolean);
+    const kernels = [...new Set(steps.map((step) => step.kernel))].map((each) => fusewise.index.kernels.get(each)).filter(Boolean);
     const outward = members.flatMap((one) =>
       (fusewise.index.verdicts.get(one.id) || [])
         .filter((at) => !fusewise.document.verdicts[at].fused)
@@ -240,6 +248,7 @@
           ...roof(fusewise.index.times.get(id)),
           ["Mapping", words(group.mapping)],
           ["Anchor", anchor && toNode(graph, anchor)],
+          [kernels.length > 1 ? "Kernels" : "Kernel", kernels.map((one) => el("span", { class: "line" }, to("kernel", one.id, one.family || one.symbol)))],
           ["Saved by fusion", group.bytes_saved ? `${bytes(group.bytes_saved)} never written` : null],
         ]),
         section("Members", list(members.map((one) => [toNode(graph, one), el("span", { class: "soft" }, ` ${one.op}`)]))),

@@ -240,6 +240,7 @@
         toName: to,
         outcome: one.fused ? "fused" : "not fused",
         why: one.reason || one.verdict || "",
+        changed: one.option ? "an option" : "no option",
         text: [from, to, one.verdict, one.reason, one.option].join("\n").toLowerCase(),
       };
     });
@@ -256,9 +257,13 @@
       ["Filter edges", null],
       ["Outcome", counted(rows, (row) => row.outcome)],
       ["Why", counted(rows, (row) => row.why)],
+      ...(rows.some((row) => row.option) ? [["Changed by", counted(rows, (row) => row.changed)]] : []),
     ];
-    const fits = (row, [text, outcome, why]) =>
-      has(row.text, text) && (!outcome || row.outcome === outcome) && (!why || row.why.toLowerCase() === why);
+    const fits = (row, [text, outcome, why, changed]) =>
+      has(row.text, text) &&
+      (!outcome || row.outcome === outcome) &&
+      (!why || row.why.toLowerCase() === why) &&
+      (!changed || row.changed === changed);
     return filtered(fields, rows, fits, {
       columns,
       caption: "Edges",
@@ -306,7 +311,7 @@
           ["A run", `${ms(times.ms)}${times.runs ? `, median of ${count(times.runs)}` : ""}`],
           ["Arithmetic", limits.gflops ? `${limits.gflops.toFixed(0)} GFLOP/s at most` : null],
           ["Copying", limits.copy_gbs ? `${limits.copy_gbs.toFixed(1)} GB/s from memory` : null],
-          ["Levels", levels],
+          ["Levels, all threads", levels],
           ["Disturbed", times.disturbed || limits.disturbed || null],
         ]),
       );
