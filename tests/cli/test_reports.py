@@ -8,6 +8,7 @@ import json
 import pytest
 
 from fusewise.benchmarking.verification import Verification
+from fusewise.cli.show import with_size
 from fusewise.trace import Event
 
 VERBS = {
@@ -29,9 +30,7 @@ def test_a_report_is_data_of_what_the_verb_did(fusewise, tiny_path, tmp_path, ve
     ended = fusewise(verb, model, *VERBS[verb], "--report", path, "--json")
     assert ended.status == 0, ended
     told, document = json.loads(ended.out), json.loads(path.read_text())
-    assert [line for line in ended.err.splitlines() if str(path) in line] == [
-        f"fusewise: wrote {path} ({path.stat().st_size / 1e6:.1f} MB)"
-    ]
+    assert [line for line in ended.err.splitlines() if str(path) in line] == [f"fusewise: wrote {with_size(path)}"]
     assert (document["schema"], document["verb"], document["title"]) == ("fusewise-report", verb, str(model))
     assert document["made"]["command"].startswith(f"fusewise {verb} ") and document["model"]["name"] == str(model)
     assert document["graphs"]["written"]["nodes"] and document["stages"][0]["id"] == "written"
