@@ -60,7 +60,6 @@ def _told(value: object) -> str:
 
 def write_report(context: typer.Context, path: Path, name: str, verb: str, document: dict[str, Any]) -> None:
     """Write the document of a `verb` about the model called `name`, and say so."""
-    from fusewise.cli.show import with_size
     from fusewise.reporting.report import Report
 
     whole = {**document, "title": name, "verb": verb}
