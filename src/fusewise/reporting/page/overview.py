@@ -104,7 +104,7 @@ def _figures(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _operators(graphs: Mapping[str, Any], searched: bool) -> tuple[str, str, str]:
     """How many operators there are in the first graph of a document and in its last."""
     counts = [len(graphs[name]["nodes"]) for name in ("written", "clean", "native") if graphs.get(name)]
-    what = "the passes and the search" if searched else "the passes"
+    what = "the search" if searched else "the passes"
     return "operators", f"{counts[0]:,}", f"{counts[-1]:,} after {what}" if len(counts) > 1 else ""
 
 
