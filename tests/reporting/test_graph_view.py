@@ -301,6 +301,17 @@ def test_a_drag_moves_the_drawing_wherever_it_begins(view: View) -> None:
     assert view.selected() is None
 
 
+def test_a_tab_that_is_left_before_its_graph_is_drawn(open_page: Open, text: str, view: View) -> None:
+    """It waits until it is seen, and then looks as if it had been seen from the beginning."""
+    page = open_page(text, "#overview", reduced_motion="reduce")
+    page.evaluate("() => { fusewise.show('graph'); fusewise.show('overview'); }")
+    page.wait_for_function("() => Boolean(fusewise.graph.drawing)")
+    page.wait_for_timeout(400)
+    page.get_by_role("tab", name="Graph").click()
+    seen = "[fusewise.graph.drawing.zoom(), fusewise.graph.drawing.pan().x, document.querySelector('.graph-map').width > 0]"
+    assert View(page).page.evaluate(seen) == view.page.evaluate(seen)
+
+
 def test_heat_is_said_in_words_and_counts_all_copies(view: View) -> None:
     view.press("Heat")
     assert f"{TIMES}12 · 72 ms · 100.0%" in str(view.boxes())

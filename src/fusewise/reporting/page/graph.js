@@ -8,7 +8,7 @@
   const LEGIBLE = 0.6;
   const STAGES = ["written", "clean", "native", "groups"];
   const still = matchMedia("(prefers-reduced-motion: reduce)");
-  const state = { models: new Map(), model: null, cy: null, layout: null, heat: false, picked: null, hits: new Set(), turn: 0, own: false };
+  const state = { models: new Map(), model: null, cy: null, layout: null, heat: false, picked: null, hits: new Set(), turn: 0, own: false, waiting: [] };
   const parts = {};
 
   const stages = () => (fusewise.document.stages || []).filter((stage) => STAGES.includes(stage.id) && fusewise.document.graphs?.[stage.graph]);
@@ -84,6 +84,7 @@
       clearTimeout(waiting);
       if (turn === state.turn) parts.busy.hidden = true;
     }
+    if (!parts.stage.clientWidth) await sized();
     if (turn !== state.turn || model !== state.model) return;
     const before = anchor && state.layout?.boxes.find((box) => box.item === anchor);
     state.layout = layout;
@@ -99,6 +100,9 @@
     if (!parts.stage.dataset.drawn) performance.mark("fusewise-graph-drawn");
     parts.stage.dataset.drawn = model.stage;
   }
+
+  // Resolves when the drawing has a size again: in a tab that is not shown it has none, and nothing can be placed in it.
+  const sized = () => new Promise((done) => state.waiting.push(done));
 
   function paint() {
     const { model, layout, cy } = state;
@@ -408,7 +412,10 @@
       (point) => state.cy.pan({ x: state.cy.width() / 2 - point.x * state.cy.zoom(), y: state.cy.height() / 2 - point.y * state.cy.zoom() }),
     );
     document.addEventListener("fusewise-select", selectedElsewhere);
-    document.addEventListener("fusewise-theme", () => state.layout && (paint(), marks()));
+    document.addEventListener("fusewise-theme", async () => {
+      if (!parts.stage.clientWidth) await sized();
+      if (state.layout) (paint(), marks());
+    });
     new ResizeObserver(resized).observe(parts.stage);
     fusewise.graph.drawing = state.cy;
     const ids = stages().map((stage) => stage.id);
@@ -418,10 +425,12 @@
 
   // What was in the middle stays there.
   function resized() {
-    const { cy } = state;
+    const { cy, waiting } = state;
+    if (!parts.stage.clientWidth) return;
     const before = [cy.width(), cy.height()];
     cy.resize();
     if (before[0] && cy.width()) cy.panBy({ x: (cy.width() - before[0]) / 2, y: (cy.height() - before[1]) / 2 });
+    for (const go of waiting.splice(0)) go();
   }
 
   async function selectedElsewhere() {
