@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def node_explained(
     return {
         "node": node.label,
         "op": node.op,
-        "decisions": [_told(event, node.label) for event in trace if names.intersection(event.where)],
+        "decisions": [_told(event, node.label, names) for event in trace if names.intersection(event.where)],
         "became": [{"node": part.label, "op": part.op, **_run_by(part, program)} for part in parts],
     }
 
@@ -98,9 +98,9 @@ def _named(nodes: Iterable[Node], name: str) -> Node:
     raise no_node(name, (node.label for node in found))
 
 
-def _told(event: Event, name: str) -> dict[str, Any]:
-    """A decision as plain data; `about` names another node that the one asked about became part of."""
-    about = "" if name in event.where else event.where[0]
+def _told(event: Event, name: str, names: Collection[str]) -> dict[str, Any]:
+    """A decision as plain data; `about` is the first of the other `names`, of nodes that the one asked about became part of."""
+    about = "" if name in event.where else next(one for one in event.where if one in names)
     return {**asdict(event), "where": list(event.where), "about": about}
 
 

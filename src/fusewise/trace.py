@@ -63,8 +63,8 @@ class Trace:
     """A growing list of events, passed as an argument to whoever decides.
 
     `limit`: gated decisions with a serial number at or above it are refused (None: all allowed). `disabled`: names of
-    passes, rules and kernels that are refused, as `name` or `name@node`. `sealed`: nodes that no rewrite may touch, because a
-    fused block holds them.
+    passes, rules and kernels that are refused, as `name` or `name@node`, kernels also as `name@title` in all groups of one title.
+    `sealed`: nodes that no rewrite may touch, because a fused block holds them.
     """
 
     limit: int | None = None
@@ -72,6 +72,7 @@ class Trace:
     sealed: frozenset[str] = frozenset()
     events: list[Event] = field(default_factory=list)
     gates: int = 0
+    _met: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def add(
         self,
@@ -85,6 +86,8 @@ class Trace:
         applied: bool = True,
     ) -> None:
         """Record a decision that is not gated."""
+        if not applied and reason == BY_NAME:
+            self._met.add(what)
         self.events.append(Event(self.gates, kind, what, where, reason, before, after, applied))
 
     def allows(
@@ -96,11 +99,12 @@ class Trace:
         *,
         before: float | None = None,
         after: float | None = None,
+        titles: tuple[str, ...] = (),
     ) -> bool:
-        """Ask leave for one decision, record it, and say whether it may go ahead."""
+        """Ask leave for one decision, record it, and say whether it may go ahead. `titles` are those of the groups it is about."""
         serial = self.gates
         self.gates += 1
-        blocked = what in self.disabled or any(f"{what}@{name}" in self.disabled for name in where)
+        blocked = self._named(what, (*where, *titles))
         inside = kind == "rewrite" and not self.sealed.isdisjoint(where)
         allowed = not blocked and not inside and (self.limit is None or serial < self.limit)
         note = reason if allowed else BY_NAME if blocked else SEALED if inside else "past the bisection limit"
@@ -109,9 +113,13 @@ class Trace:
 
     def idle(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of the names in `disabled` that no decision so far was refused by."""
-        refused = [event for event in self.events if not event.applied and event.reason == BY_NAME]
-        met = {name for event in refused for name in (event.what, *(f"{event.what}@{one}" for one in event.where))}
-        return tuple(sorted(set(names) - met))
+        return tuple(sorted(set(names) - self._met))
+
+    def _named(self, what: str, places: tuple[str, ...]) -> bool:
+        """Is a decision disabled by name?"""
+        found = self.disabled.intersection((what, *(f"{what}@{place}" for place in places))) if self.disabled else ()
+        self._met.update(found)
+        return bool(found)
 
     @property
     def refuses(self) -> bool:

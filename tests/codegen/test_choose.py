@@ -19,7 +19,7 @@ def test_the_first_that_accepts_and_is_told_of() -> None:
         first = next(alternatives(step.work.bound.task, MACHINE))
         assert step.way.key == first.key
     assert [(event.what, event.where) for event in trace.events] == [
-        (step.way.kernel.name, (step.work.label,)) for step in found
+        (step.way.kernel.name, step.work.nodes) for step in found
     ]
 
 
@@ -31,6 +31,24 @@ def test_where_all_are_refused_definitions_are_taken() -> None:
     assert other.way.kernel.name != usual.way.kernel.name
     assert usual.work.bound.task.anchor is not None and other.work.bound.task.anchor is None
     assert [event.applied for event in trace.events] == [False, True]
+
+
+def test_a_kernel_is_refused_at_one_node_and_equal_tasks_share_theirs() -> None:
+    draft = draft_before(choose_kernels, chain(6))
+    names = [node.label for node in draft.graph.nodes]
+    usual = native(choose_kernels(draft, MACHINE, Trace()))
+    kernel = usual[2].way.kernel.name
+    trace = Trace(disabled=frozenset((f"{kernel}@{names[2]}",)))
+    found = native(choose_kernels(draft, MACHINE, trace))
+    assert [step.work.nodes for step in found] == [(name,) for name in names]
+    others = [k for k in range(6) if k != 2]
+    assert [found[k].way.key for k in others] == [usual[k].way.key for k in others]
+    assert found[2].way.kernel.name != kernel
+    assert len({step.way.key for step in usual[1:-1]}) == 1
+    assert {event.where for event in trace if not event.applied} == {(names[2],)}
+    titled = Trace(disabled=frozenset((f"{kernel}@MatMul",)))
+    assert kernel not in {step.way.kernel.name for step in native(choose_kernels(draft, MACHINE, titled))}
+    assert not trace.idle(trace.disabled) and not titled.idle(titled.disabled)
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -37,9 +37,9 @@ def _product(height=(B, S)):
     return _graph(Node("MatMul", ("x", "w"), ("y",)), types=types, weights=[("w", (64, 96))])
 
 
-def _drafts(graph, target):
-    trace = Trace()
-    found = Versions(replace(target, workers=2), trace, hints_for([BATCH, SEQUENCE]), {})
+def _drafts(graph, target, disabled=()):
+    trace = Trace(disabled=frozenset(disabled))
+    found = Versions(replace(target, workers=2), trace, hints_for([BATCH, SEQUENCE]))
     work = lower_partition(partition(graph, trace), trace).work
     return [found.of(one) for one in work if isinstance(one, TaskWork)]
 
@@ -95,6 +95,17 @@ def test_equal_tasks_are_built_once(target, monkeypatch):
     _, first, second = _drafts(graph, target)
     assert first.code == second.code
     assert built.count("product") <= 2 * len(hints_for([BATCH, SEQUENCE]))
+
+
+def test_each_of_equal_tasks_is_asked_for(target):
+    nodes = [Node("MatMul", (a, w), (b,), name=f"n{b}") for a, w, b in ("xum", "mvn", "nwo", "ozy")]
+    types = {name: _floats(B, S, 64) for name in "xmnoy"}
+    graph = _graph(*nodes, types=types, weights=[(name, (64, 64)) for name in "uvwz"])
+    usual, (first, *refused, last) = _drafts(graph, target), _drafts(graph, target, ["product@nn"])
+    assert first.code == usual[0].code and last.code == refused[1].code == usual[2].code
+    assert not {one.way.kernel.name for one in refused[0].versions} & {"product"}
+    (other,) = {one.way.kernel.name for one in usual[1].versions}
+    assert other == "product"
 
 
 def test_a_kernel_that_needs_a_number_is_refused_and_leaves_no_condition(monkeypatch):

@@ -88,6 +88,17 @@ def test_a_trial_is_recorded_as_if_asked_for() -> None:
     assert Trace(limit=3).refuses and Trace(disabled=frozenset({"x"})).refuses
 
 
+def test_what_was_refused_by_name_or_by_a_title_is_not_idle() -> None:
+    asked = ("first@a", "first@Conv+Relu", "first@nobody", "second", "second@a")
+    trace = Trace(disabled=frozenset(asked))
+    assert not trace.allows("kernel", "first", ("a", "b"), titles=("Conv",))
+    assert not trace.allows("kernel", "first", ("c",), titles=("Conv+Relu",))
+    assert trace.allows("kernel", "first", ("b",), titles=("Conv",))
+    assert not trace.allows("kernel", "second", ("b",))
+    assert trace.idle(asked) == ("first@nobody", "second@a")
+    assert [event.where for event in trace] == [("a", "b"), ("c",), ("b",), ("b",)]
+
+
 def test_rows_are_made_by_themselves_or_taken_from_what_is_there() -> None:
     whole = Maker()
     some = LazyConstant(

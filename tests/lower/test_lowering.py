@@ -147,6 +147,29 @@ def test_lowered_work_gives_the_reference_answers(model: Callable[[GraphBuilder]
     assert hosts == (["TopK"] if model is on_host else [])
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+def test_work_names_the_nodes_that_it_computes(model: Callable[[GraphBuilder], tuple[str, ...]]) -> None:
+    b = GraphBuilder(model.__name__)
+    graph = b.finish(*model(b))
+    lowered = lower_partition(partition(graph, Trace()), Trace())
+    work = [one for one in lowered.work if not isinstance(one, HostWork)]
+    makers = {value: node.label for node in graph.nodes for value in node.writes}
+    for one in work:
+        task, made = one.bound.task, {store.operand for store in one.bound.task.stores}
+        members = lowered.groups[one.group].members(graph) if one.group < len(lowered.groups) else ()
+        assert {*one.nodes} <= {node.label for node in members} or one.nodes == (one.bound.values["in0"],)
+        if one.bound.values.get("in0") != one.bound.values[task.stores[0].operand]:  # not a copy
+            assert {makers[one.bound.values[name]] for name in made} <= {*one.nodes}
+        if task.anchor is not None:
+            assert next(node.op for node in members if node.label == one.nodes[0]) == task.anchor.op
+            assert one.plain is None or one.plain().nodes == one.nodes
+    named = {name for one in work for name in one.nodes}
+    heavy = [
+        node.label for node in graph.nodes if node.op in ("Conv", "MatMul", "MaxPool", "AveragePool", "Softmax", "Add")
+    ]
+    assert named.issuperset(heavy)
+
+
 def test_attention_moves_no_data() -> None:
     b = GraphBuilder("attention")
     graph = b.finish(*attention(b))

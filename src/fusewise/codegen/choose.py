@@ -24,7 +24,7 @@ __all__ = ["alternatives", "choose_kernels"]
 def choose_kernels(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that makes steps of work."""
     choice = _Choice(target, trace, _first_ways(target))
-    versions = Versions(target, trace, hints_for(draft.symbols), {})
+    versions = Versions(target, trace, hints_for(draft.symbols))
 
     def chosen(one: TaskWork) -> TaskDraft:
         if not one.bound.task.is_fixed:
@@ -61,7 +61,7 @@ class _Choice:
             note = f"after {'; '.join(refused)}" if refused else "first candidate"
             last = work.plain is None and kernel is candidates(task)[-1]
             if not isinstance(found, RefusalReason):
-                if self.trace.allows("kernel", kernel.name, (work.label,), note) or last:
+                if self.trace.allows("kernel", kernel.name, work.nodes, note, titles=(work.label,)) or last:
                     return TaskDraft(work, found, found.arguments)
                 found = RefusalReason("refused")
             refused.append(f"{kernel.name}: {found}")
@@ -75,7 +75,9 @@ def _measured(work: TaskWork, draft: ProgramDraft, choice: _Choice) -> TaskDraft
     task = work.bound.task
     number = draft.ways.get(task.digest, 0) if draft.ways else 0
     found = next(islice(alternatives(task, choice.target), number, None), None) if number else None
-    if found is None or not choice.trace.allows("kernel", found.kernel.name, (work.label,), "measured"):
+    if found is None:
+        return None
+    if not choice.trace.allows("kernel", found.kernel.name, work.nodes, "measured", titles=(work.label,)):
         return None
     return TaskDraft(work, found, found.arguments)
 

@@ -8,9 +8,8 @@ last. Versions read weights packed alike, if the kernel knows a schedule for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from itertools import islice
 from typing import Any
 
@@ -43,10 +42,13 @@ FEW = 2
 MOST_SCHEDULES = 60
 """Schedules looked at for one that reads weights as other versions do."""
 
-_Choose = Callable[[Kernel[Any, Any], Any, Task], Any]
-"""`choose(kernel, understood, task)`: the schedule to take, of a task at the hint."""
+_Manner = frozenset[str] | int
+"""Which schedule to take: the favourite that packs constants as is known here, or one of all by its number."""
 
 Hints = tuple[Mapping[str, int], ...]
+
+_BY_TRACE = RefusalReason("refused")
+"""Why a kernel is not taken that the trace refused."""
 
 
 def hints_for(symbols: Sequence[Symbol]) -> Hints:
@@ -82,12 +84,13 @@ def _packings(arguments: Sequence[Argument]) -> frozenset[str]:
 
 @record
 class Versions:
-    """The versions of tasks, found once for all tasks alike."""
+    """The versions of tasks. Each is built once for all tasks alike, and asked for by each of them."""
 
     target: Target
     trace: Trace
     hints: Hints
-    _known: dict[str, tuple[Task, tuple[_Version, ...], str]]
+    _tasks: dict[str, Task] = field(default_factory=dict)
+    _built: dict[object, _Version | RefusalReason | None] = field(default_factory=dict)
 
     def of(self, work: TaskWork) -> TaskDraft:
         """A step and its versions; those of its definition without an anchor where no kernel for that does for all sizes."""
@@ -102,16 +105,16 @@ class Versions:
     def _drafts(self, work: TaskWork) -> tuple[list[TaskDraft], str]:
         """The versions of a task, and why there are not enough of them, if so."""
         key = work.bound.task.key
-        if key not in self._known:
-            task = _nonempty(work.bound.task)
-            self._known[key] = task, *self._found(task, work)
-        task, versions, refused = self._known[key]
+        if key not in self._tasks:
+            self._tasks[key] = _nonempty(work.bound.task)
+        task = self._tasks[key]
+        versions, refused = self._found(task, work)
         same = replace(work, bound=replace(work.bound, task=task))
         return [TaskDraft(same, one.way, one.arguments, code=one.code) for one in versions], refused
 
     def _found(self, task: Task, work: TaskWork) -> tuple[tuple[_Version, ...], str]:
         made: list[_Version] = []
-        refused: list[str] = []
+        refused: list[tuple[str, RefusalReason]] = []
         for hints in self.hints:
             if any(all(condition.holds(hints) for condition in one.code.conditions) for one in made):
                 continue  # it would not be taken there
@@ -122,46 +125,61 @@ class Versions:
                     return tuple(made), ""
                 if hints is not self.hints[-1]:
                     break
-        for version in self._general(task):
+        off = () if work.plain is None else {name for name, reason in refused if reason == _BY_TRACE}
+        for version in self._general(task, off):
             return (*made, version), ""
+        told = [f"{name}: {reason}" for name, reason in refused]
         if made:
-            refused.append(f"only where {' and '.join(map(str, made[-1].code.conditions))}")
-        return tuple(made), "; ".join(dict.fromkeys(refused)) or "there is none"
+            told.append(f"only where {' and '.join(map(str, made[-1].code.conditions))}")
+        return tuple(made), "; ".join(dict.fromkeys(told)) or "there is none"
 
     def _versions(
-        self, task: Task, work: TaskWork, hints: Mapping[str, int], made: Sequence[_Version], refused: list[str]
+        self,
+        task: Task,
+        work: TaskWork,
+        hints: Mapping[str, int],
+        made: Sequence[_Version],
+        refused: list[tuple[str, RefusalReason]],
     ) -> Iterator[_Version]:
         """By each kernel that accepts the task at these hints; one that reads weights as the versions before, if there is."""
         known = frozenset[str]().union(*(one.packings for one in made))
         kernels = candidates(task)
         for kernel in kernels:
-            try:
-                found = self._by(kernel, task, hints, partial(self._packing_as, known))
-            except (SizeNeeded, Undecided) as reason:
-                found = RefusalReason(str(reason))
+            found = self._known(kernel, task, hints, known) or RefusalReason("it has no schedule")
             last = work.plain is None and kernel is kernels[-1]
             if isinstance(found, _Version):
-                if self.trace.allows("kernel", kernel.name, (work.label,), "for sizes") or last:
+                if self.trace.allows("kernel", kernel.name, work.nodes, "for sizes", titles=(work.label,)) or last:
                     yield found
                     continue
-                found = RefusalReason("refused")
-            refused.append(f"{kernel.name}: {found}")
+                found = _BY_TRACE
+            refused.append((kernel.name, found))
 
-    def _general(self, task: Task) -> Iterator[_Version]:
-        """Versions without conditions, by whatever schedule that takes."""
-        for kernel in candidates(task):
+    def _general(self, task: Task, off: Collection[str]) -> Iterator[_Version]:
+        """Versions without conditions, by whatever schedule that takes, of kernels that are not `off`."""
+        for kernel in (one for one in candidates(task) if one.name not in off):
             for number in range(MOST_SCHEDULES):
-                try:
-                    found = self._by(kernel, task, self.hints[-1], partial(self._numbered, number))
-                except (SizeNeeded, Undecided):
-                    continue
-                except StopIteration:
+                found = self._known(kernel, task, self.hints[-1], number)
+                if found is None:
                     break
                 if isinstance(found, _Version) and not found.code.conditions:
                     yield found
 
+    def _known(
+        self, kernel: Kernel[Any, Any], task: Task, hints: Mapping[str, int], manner: _Manner
+    ) -> _Version | RefusalReason | None:
+        """By a kernel, or why not; None where there are not so many schedules."""
+        key = kernel.name, task.key, str(hints), manner
+        if key not in self._built:
+            try:
+                self._built[key] = self._by(kernel, task, hints, manner)
+            except (SizeNeeded, Undecided) as reason:
+                self._built[key] = RefusalReason(str(reason))
+            except StopIteration:
+                self._built[key] = None
+        return self._built[key]
+
     def _by(
-        self, kernel: Kernel[Any, Any], task: Task, hints: Mapping[str, int], choose: _Choose
+        self, kernel: Kernel[Any, Any], task: Task, hints: Mapping[str, int], manner: _Manner
     ) -> _Version | RefusalReason:
         instructions = self.target.instructions
         with deciding(hints) as conditions:
@@ -171,7 +189,7 @@ class Versions:
             declined = kernel.declines(at_hint(understood), at_hint(task), self.target)
             if declined is not None:
                 return declined
-            schedule = choose(kernel, at_hint(understood), at_hint(task))
+            schedule = self._schedule(kernel, at_hint(understood), at_hint(task), manner)
             arguments = kernel.arguments(understood, task, schedule)
             way = Implementation(kernel, task, understood, schedule)
             key = f"{way.key}|{_ranges(task)}|{sorted(hints.items())}"
@@ -180,17 +198,15 @@ class Versions:
             text = checked(text, "kernel") if self.target.sanitize else text
         return _Version(way, arguments, SizedCode(text, key, tuple(module.sizes), tuple(conditions), hints))
 
-    def _packing_as(self, known: frozenset[str], kernel: Kernel[Any, Any], understood: Any, task: Task) -> Any:
-        """The favourite that packs as is known, else the favourite."""
+    def _schedule(self, kernel: Kernel[Any, Any], understood: Any, task: Task, manner: _Manner) -> Any:
+        """One of all schedules, or the favourite that packs as is known, else the favourite."""
+        if isinstance(manner, int):
+            return next(islice(kernel.every(understood, task, self.target), manner, None))
         first = next(iter(kernel.schedules(understood, task, self.target)))
-        if not known or _packings(kernel.arguments(understood, task, first)) <= known:
+        if not manner or _packings(kernel.arguments(understood, task, first)) <= manner:
             return first
         every = islice(kernel.every(understood, task, self.target), MOST_SCHEDULES)
-        return next((one for one in every if _packings(kernel.arguments(understood, task, one)) <= known), first)
-
-    def _numbered(self, number: int, kernel: Kernel[Any, Any], understood: Any, task: Task) -> Any:
-        """One of all schedules."""
-        return next(islice(kernel.every(understood, task, self.target), number, None))
+        return next((one for one in every if _packings(kernel.arguments(understood, task, one)) <= manner), first)
 
 
 def _ranges(task: Task) -> str:

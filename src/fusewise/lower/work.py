@@ -5,7 +5,7 @@ A group whose definitions cannot be composed falls apart into its nodes; a node 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import partial
 
@@ -36,14 +36,17 @@ __all__ = ["HostWork", "Lowered", "TaskWork", "host_reason", "lower_partition"]
 class TaskWork:
     """One task. `places` gives, for each operand, the buffer's root value and the offset in elements.
 
-    `plain` composes the same outputs without an anchor, for when no anchored kernel accepts the task. Of a task for one of several
-    samples `between` has, for each operand that holds them all, how many elements apart they lie.
+    `nodes` names what it is for: the nodes that it computes, that of the hub first; of a copy the nodes that need it, or the value.
+    `label` and `group` are the title and the number of their group. `plain` composes the same outputs without an anchor, for when
+    no anchored kernel accepts the task. Of a task for one of several samples `between` has, for each operand that holds them all,
+    how many elements apart they lie.
     """
 
     bound: BoundTask
     places: dict[str, tuple[str, int]]
     label: str
     group: int
+    nodes: tuple[str, ...]
     plain: Callable[[], TaskWork] | None = None
     between: Mapping[str, int] = field(default_factory=dict)
 
@@ -198,6 +201,17 @@ class _Group:
     def places(self, graph: Graph, hub: str) -> dict[str, Place]:
         return places(graph, self.nodes, hub)
 
+    def computing(self, hub: str, values: Iterable[str]) -> tuple[str, ...]:
+        """The names of the nodes that values are computed by, that of the hub first."""
+        makers = {value: node for node in self.nodes for value in node.writes}
+        waiting, found = [hub, *values], dict[int, Node]()
+        while waiting:
+            node = makers.get(waiting.pop(0))
+            if node is not None and id(node) not in found:
+                found[id(node)] = node
+                waiting += node.reads
+        return tuple(dict.fromkeys(node.label for node in found.values()))
+
 
 @record
 class _Lowering:
@@ -219,8 +233,11 @@ class _Lowering:
         assembled = [node for node in nodes if node.outputs[0] in self.layout.assembled]
         wanted = [v for v in made if v not in self.layout.assembled and v not in self.layout.copied]
         copied = [v for v in made if v in self.layout.copied]
-        parts = [self._copy(v, self.layout.copied[v], self.storage[v], nodes[0].op, position) for v in copied]
         work = _Group(nodes, "+".join(node.op for node in nodes), position)
+        parts = [
+            self._copy(v, self.layout.copied[v], self.storage[v], nodes[0].op, position, work.computing(v, ())[:1])
+            for v in copied
+        ]
         found, work = self._by_channels(work, wanted)
         while wanted:
             direct = self._direct(work, wanted[0], wanted)
@@ -240,8 +257,9 @@ class _Lowering:
         data, results = anchor.inputs[0], wanted if len(wanted) == 1 and self._turns(wanted[0]) else ()
         usual = {value: self.storage[value] for value in (data, *results)}
         turned = {value: self._turned(value, work.position) for value in usual}
-        before = self._copy(data, usual[data], turned[data], "Transpose", work.position)
-        behind = [self._copy(v, turned[v], usual[v], "Transpose", work.position) for v in results]
+        label, position, names = "Transpose", work.position, (anchor.label,)
+        before = self._copy(data, usual[data], turned[data], label, position, names)
+        behind = [self._copy(v, turned[v], usual[v], label, position, names) for v in results]
         self.storage = {**self.storage, **turned}
         found, left = self._anchored(work, wanted)
         self.storage = {**self.storage, **usual}
@@ -309,7 +327,7 @@ class _Lowering:
         plain = None
         if anchor is not None:
             plain = partial(self._plain, self.storage, work, hub, direct)
-        return TaskWork(bound, values, work.label, work.position, plain)
+        return TaskWork(bound, values, work.label, work.position, work.computing(hub, direct), plain)
 
     def _plain(self, storage: dict[str, Storage], work: _Group, hub: str, direct: Mapping[str, Place]) -> TaskWork:
         """The task without its anchor, where values lay when that was made."""
@@ -337,7 +355,8 @@ class _Lowering:
         if not any(value in self.storage for value in node.writes):
             return []
         bound = family.task(self.graph, node, self._views((node,), node.writes), self.exact)
-        work = TaskWork(bound, {name: self._place(value) for name, value in bound.values.items()}, node.op, position)
+        at = {name: self._place(value) for name, value in bound.values.items()}
+        work = TaskWork(bound, at, node.op, position, (node.label,))
         return [work] if family.base is None else [*self._begun(node, family.base(node), position), work]
 
     def _begun(self, node: Node, base: str, position: int) -> list[TaskWork]:
@@ -345,14 +364,14 @@ class _Lowering:
         value = node.outputs[0]
         there = self.storage[value]
         if base:
-            return (
-                [] if self.storage[base] == there else [self._copy(base, self.storage[base], there, node.op, position)]
-            )
+            here = self.storage[base]
+            return [] if here == there else [self._copy(base, here, there, node.op, position, (node.label,))]
         kind, view = self.graph.tensor(value), self._view(value, there)
         out = Operand("out0", kind.dtype, kind.dims, view.strides, alignment=view.alignment)
         at = tuple(index(f"i{d}") for d in range(kind.rank))
         task = Task(kind.dims, (out,), (Store("out0", at, const(0, kind.dtype)),), exact=self.exact)
-        return [TaskWork(BoundTask(task, {"out0": value}), {"out0": self._place(value)}, node.op, position)]
+        bound = BoundTask(task, {"out0": value})
+        return [TaskWork(bound, {"out0": self._place(value)}, node.op, position, (node.label,))]
 
     def _concat(self, node: Node, position: int) -> list[TaskWork]:
         """A copy for each operand that was not written in place."""
@@ -365,7 +384,7 @@ class _Lowering:
             there = Storage(whole.root, whole.offset + start * whole.strides[axis], whole.strides)
             start += self.graph.tensor(value).dims[axis]
             if self.storage[value] != there and self.graph.tensor(value).size:
-                tasks.append(self._copy(value, self.storage[value], there, "Concat", position))
+                tasks.append(self._copy(value, self.storage[value], there, "Concat", position, (node.label,)))
         return tasks
 
     def is_object(self, value: str) -> bool:
@@ -389,7 +408,8 @@ class _Lowering:
             else:
                 root = f"dense:{position}:{value}"
                 there = Storage(root, 0, row_major(self.graph.tensor(value).dims))
-                before.append(self._copy(value, storage, there, "Identity", position))
+                readers = tuple(dict.fromkeys(node.label for node in nodes if value in node.reads))
+                before.append(self._copy(value, storage, there, "Identity", position, readers))
                 reads[value] = root, 0, None
         return [*before, HostWork(nodes, reasons, position, reads, writes)]
 
@@ -397,10 +417,12 @@ class _Lowering:
         """A graph output that is an input or a constant: its contents are copied out."""
         shape = self.graph.tensor(value).dims
         there = Storage(f"output:{value}", 0, row_major(shape))
-        return self._copy(value, self.storage[value], there, "Identity", position)
+        return self._copy(value, self.storage[value], there, "Identity", position, (value,))
 
-    def _copy(self, value: str, lies: Storage, there: Storage, label: str, position: int) -> TaskWork:
-        """Moves a value from where it lies; floats that nothing native computes on are bytes."""
+    def _copy(
+        self, value: str, lies: Storage, there: Storage, label: str, position: int, names: tuple[str, ...]
+    ) -> TaskWork:
+        """Moves a value from where it lies; floats that nothing native computes on are bytes. `names` are of what needs it."""
         kind = self.graph.tensor(value)
         dtype = UINT8 if kind.dtype.is_float and kind.dtype.bits <= 8 else kind.dtype
         here = self._view(value, lies)
@@ -409,4 +431,5 @@ class _Lowering:
         target = Operand("out0", dtype, kind.dims, there.strides, alignment=dtype.itemsize)
         task = Task(kind.dims, (target, source), (Store("out0", at, load("in0", dtype, at)),), exact=self.exact)
         bound = BoundTask(task, {"in0": value, "out0": value})
-        return TaskWork(bound, {"in0": (lies.root, lies.offset), "out0": (there.root, there.offset)}, label, position)
+        ends = {"in0": (lies.root, lies.offset), "out0": (there.root, there.offset)}
+        return TaskWork(bound, ends, label, position, names)

@@ -138,8 +138,8 @@ def test_the_pass_pairs_steps_and_no_step_twice() -> None:
         found = native(tile_depth_first(draft, MACHINE, trace))
         limited = tile_depth_first(draft, MACHINE, Trace(limit=0))
     above = [number for number, step in enumerate(found) if step.strips]
-    labels = [step.work.label for step in found]
-    assert [event.where for event in trace.events] == [(labels[at], labels[at + 1]) for at in above] != []
+    names = [step.work.nodes for step in found]
+    assert [event.where for event in trace.events] == [names[at] + names[at + 1] for at in above] != []
     assert not {at + 1 for at in above} & set(above)
     assert all(found[at].pieces == found[at + 1].pieces == 1 and found[at].strips == LEAST_STRIPS for at in above)
     assert not any(step.strips for step in native(limited))

@@ -36,8 +36,8 @@ def tile_depth_first(draft: ProgramDraft, target: Target, trace: Trace) -> Progr
         if sharing[0] is None or sharing[1] is None:
             continue
         strips = strips_of(sharing[0], sharing[1], target.workers, target)
-        labels = above.work.label, below.work.label
-        if strips and trace.allows("kernel", "strips", labels, f"{strips} to a worker"):
+        names, titles = (*above.work.nodes, *below.work.nodes), (above.work.label, below.work.label)
+        if strips and trace.allows("kernel", "strips", names, f"{strips} to a worker", titles=titles):
             steps[number : number + 2] = replace(above, strips=strips, pieces=1), replace(below, pieces=1)
     return replace(draft, steps=tuple(steps))
 

@@ -30,7 +30,7 @@ def overwrite_results(draft: ProgramDraft, target: Target, trace: Trace) -> Prog
                 reason = f"{hint(old.buffer.nbytes):,} bytes that nobody reads later"
                 if before.last != after.first or new in found:
                     continue
-                if trace.allows("kernel", "overwrite", (step.work.label,), reason):
+                if trace.allows("kernel", "overwrite", step.work.nodes, reason, titles=(step.work.label,)):
                     found[new] = old
     return replace(draft, overwrites=tuple((old, new) for new, old in found.items()))
 

@@ -39,8 +39,9 @@ def run_by_samples(draft: ProgramDraft, target: Target, trace: Trace) -> Program
 
     work, found = list(draft.work), list[SampleRange]()
     for one in stretches(draft.work, nbytes, frozenset(draft.ports), target):
-        labels = tuple(each.label for each in one.work)
-        if trace.allows("kernel", "samples", labels, f"{one.samples} one after another"):
+        names = tuple(dict.fromkeys(name for each in one.work for name in each.nodes))
+        titles = tuple(dict.fromkeys(each.label for each in one.work))
+        if trace.allows("kernel", "samples", names, f"{one.samples} one after another", titles=titles):
             work[one.first : one.end] = one.work
             found.append(one)
     return replace(draft, work=tuple(work), stretches=tuple(found), visits=tuple(in_turn(len(work), found)))

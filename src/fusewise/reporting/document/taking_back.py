@@ -17,7 +17,7 @@ from fusewise.lower.whole import FAMILIES
 from fusewise.records import record
 from fusewise.trace import Event, Trace
 
-__all__ = ["DecisionOptions", "EdgeOptions", "gated", "gates_of_edges"]
+__all__ = ["DecisionOptions", "EdgeOptions", "disabling", "gated", "gates_of_edges"]
 
 _LAST_KERNELS = frozenset({PLAIN_KERNELS[-1].name, *(KERNELS[name][-1].name for name in FAMILIES if name in KERNELS)})
 """What runs where everything else was refused: it cannot be."""

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 
 from fusewise.benchmarking.verification import Verification
+from fusewise.reporting.document.taking_back import disabling
 
 __all__ = ["verification_part"]
 
@@ -37,7 +38,7 @@ def verification_part(found: Verification) -> dict[str, Any]:
             "where": list(blamed.where),
             "serial": blamed.serial,
             "reason": blamed.reason,
-            "option": f"--disable {blamed.what}@{blamed.where[0]}" if blamed.where else f"--disable {blamed.what}",
+            "option": disabling(blamed.what, *blamed.where[:1]),
         },
     }
 

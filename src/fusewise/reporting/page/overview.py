@@ -185,7 +185,7 @@ def _bound(row: Mapping[str, Any]) -> str:
     if row.get("peak") is None or not row.get("bound"):
         return ""
     by = "arithmetic" if row["bound"] == "compute" else f"memory ({row['level']})" if row.get("level") else "memory"
-    return f"{row['peak']:.0%} of what {by} allows"
+    return f"{row['peak']:.0%} of {by}"
 
 
 def _dominating(document: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]]) -> str:
