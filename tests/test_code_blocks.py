@@ -175,6 +175,8 @@ def test_only_numbers_of_machines_may_differ() -> None:
     assert same_but_numbers("31 groups, 4.1 MB in 12 ms\n────", "31 groups, 3.2 MB in 1,200 ms\n──")
     assert not same_but_numbers("31 groups", "32 groups")
     assert same_but_numbers("31 groups, 99.8, 7", "32 groups, 101, 1,007", all_numbers=True)
+    assert same_but_numbers("1.5 x faster than b", "1.1 x slower than b", all_numbers=True)
+    assert not same_but_numbers("faster than b", "slower than b")
     assert same_but_numbers("a ... c", "a b c") and not same_but_numbers("a ... c", "a b d")
 
 

@@ -40,6 +40,9 @@ TIME = re.compile(rf"{NUMBER}(?= (?:ms|s|us)\b)")
 TIMED = ("bench", "passes")
 """Verbs whose tables are measurements from left to right."""
 
+VERDICT = re.compile(r"\b(?:faster|slower) than\b")
+"""What a measurement comes to."""
+
 BRIEFLY = (
     (r"(--tune|--search|--seconds) [\d.]+", r"\1 0.5"),
     (r"^fusewise bench (?!.*--seconds)", "fusewise bench --seconds 0 --runs 3 "),
@@ -227,5 +230,6 @@ def _same(shown: str, said: str) -> bool:
 def same_but_numbers(shown: str, said: str, all_numbers: bool = False) -> bool:
     """Is it the same but for widths of columns and numbers that depend on the machine (fractions, and what has a unit)?"""
     varying = re.compile(NUMBER) if all_numbers else VARYING
-    one, other = (re.sub("─+", "─", varying.sub("#", text)) for text in (shown, said))
+    pattern = re.compile(f"{varying.pattern}|{VERDICT.pattern}") if all_numbers else varying
+    one, other = (re.sub("─+", "─", pattern.sub("#", text)) for text in (shown, said))
     return OutputChecker().check_output(one + "\n", other + "\n", ELLIPSIS | NORMALIZE_WHITESPACE)
