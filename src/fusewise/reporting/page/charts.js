@@ -65,7 +65,8 @@
 
   async function draw(one) {
     one.view?.finalize();
-    const spec = { ...one.chart.spec, description: one.chart.about };
+    // A specification may bring options of its own, which would go before those below.
+    const spec = { ...one.chart.spec, description: one.chart.about, usermeta: {} };
     const drawn = await vegaEmbed(one.place, spec, {
       actions: false,
       ast: true, // an interpreter in place of code that is made while the page runs, which its policy forbids

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const fusewise = window.fusewise;
-  const { el, name, button, copyButton, shown, count, bytes, short, percent, ms, facts } = fusewise.dom;
+  const { el, name, button, copyButton, count, bytes, short, percent, ms, facts } = fusewise.dom;
   const { compiled, node: nodeOf, became, decisionsOf, groupTitle } = fusewise.lookup;
   const MANY = 12;
   let panel = null;
