@@ -58,6 +58,7 @@ LOCAL_RULES = (
     "own_weights",
     "padding-into-pool",
     "pool_by_rows",
+    "product-of-reshaped",
     "reassociate",
     "recognise-attention",
     "recognise-gelu",

@@ -10,7 +10,7 @@ import pytest
 from tests.free.architectures import ARCHITECTURES, export, feeds, sizes_of
 
 from fusewise import api, making
-from fusewise.ir.partition import Partition
+from fusewise.fusion.plan import Plan
 from fusewise.lower.program import Program
 
 pytest.importorskip("torch")
@@ -28,8 +28,8 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     inner = making.generated
 
-    def counted(groups: Partition, *arguments: Any) -> Program:
-        names.append(groups.graph.name)
+    def counted(groups: Plan, *arguments: Any) -> Program:
+        names.append(groups.partition.graph.name)
         return inner(groups, *arguments)
 
     monkeypatch.setattr(making, "generated", counted)
