@@ -63,7 +63,7 @@ fusewise.errors.UsageError: ...
 """,
         "explain": """
 >>> found = fusewise.explain("model.onnx", node="relu")
->>> [(event["what"], event["applied"]) for event in found["decisions"]]
+>>> [(event["what"], event["applied"]) for event in found["decisions"] if event["kind"] == "fuse"]
 [('fuse', True), ('break', False)]
 >>> found["became"][0]["runs"]
 'kernel'

@@ -40,8 +40,10 @@ def test_a_plan_that_was_found_at_once_has_no_course() -> None:
 
 
 def test_the_course_of_a_plan() -> None:
-    course = [[0.0, 1, 5e6], [0.5, 1, 4e6], [0.5, 20, 4e6], [2.0, 90, 3e6], [4.0, 100, 3e6]]
-    part = {"course": course, "unit": "bytes", "objective": "dram", "bound": 3e6, "summary": {"optimal": True}}
+    mib = 2**20
+    steps = [(0.0, 1, 5), (0.5, 1, 4), (0.5, 20, 4), (2.0, 90, 3), (4.0, 100, 3)]
+    course = [[seconds, plans, cost * mib] for seconds, plans, cost in steps]
+    part = {"course": course, "unit": "bytes", "objective": "dram", "bound": 3 * mib, "summary": {"optimal": True}}
     plans, seconds = charts_of({"plan": part})
     assert plans["rows"][1:] == [[1.0, 4.0], [90.0, 3.0]]
     assert seconds["rows"][1:] == [[0.0, 5.0], [0.5, 4.0], [2.0, 3.0]]
