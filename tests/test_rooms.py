@@ -45,7 +45,7 @@ CODEGEN: tuple[tuple[str, ...], ...] = (
     ("choose",),
     ("versions",),
     ("candidates", "legalize"),
-    ("families",),
+    ("families", "gpu"),
     ("cost",),
     ("instructions",),
     ("llvm",),
