@@ -16,15 +16,15 @@ from collections.abc import Sequence
 
 from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel, arguments_of
-from fusewise.codegen.gpu.source import Lanes, Scope, Writer, decoded, goes_over_lanes, is_int32
-from fusewise.codegen.gpu.words import Term
+from fusewise.codegen.gpu.source import LaneSharing, Scope, TritonWriter, decoded, goes_over_lanes, is_int32
+from fusewise.codegen.gpu.words import TritonTerm
 from fusewise.codegen.llvm.loops import simplified
 from fusewise.codegen.llvm.plain import plain_task
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, index, walk
 from fusewise.records import record
 
-__all__ = ["Layout", "certain_reductions", "finished", "layout_of", "nest", "next_power", "row_scope", "understood"]
+__all__ = ["RowLayout", "certain_reductions", "finished", "layout_of", "nest", "next_power", "row_scope", "understood"]
 
 Axes = Sequence[tuple[str, int]]
 
@@ -74,7 +74,7 @@ def certain_reductions(task: Task) -> list[Expr]:
 
 
 @record(frozen=True)
-class Layout:
+class RowLayout:
     """Axes that reductions depend on, and the others; how many rows a block takes, by how many lanes."""
 
     rows: tuple[tuple[str, int], ...]
@@ -91,7 +91,7 @@ class Layout:
         return math.prod(extent for _, extent in self.columns)
 
 
-def _beside_in_rows(writer: Writer, reductions: Sequence[Expr], row: str) -> bool:
+def _beside_in_rows(writer: TritonWriter, reductions: Sequence[Expr], row: str) -> bool:
     """Do neighbours along a row axis read beside each other, and not neighbours along a reduction?"""
     for reduction in reductions:
         steps = {name for name, _ in reduction.value[1]}
@@ -105,7 +105,7 @@ def _beside_in_rows(writer: Writer, reductions: Sequence[Expr], row: str) -> boo
     return False
 
 
-def layout_of(writer: Writer, device: Device) -> Layout | None:
+def layout_of(writer: TritonWriter, device: Device) -> RowLayout | None:
     """How rows are shared out, or None where a lane for each element is better."""
     task = writer.task
     reductions = [r for r in certain_reductions(task) if goes_over_lanes(r)]
@@ -125,32 +125,32 @@ def layout_of(writer: Writer, device: Device) -> Layout | None:
     longest = max(steps, math.prod(extent for _, extent in columns))
     if beside:
         row_tile = min(32, next_power(count))
-        return Layout(rows, columns, row_tile, min(next_power(steps), WIDEST // row_tile))
+        return RowLayout(rows, columns, row_tile, min(next_power(steps), WIDEST // row_tile))
     lanes = min(next_power(longest), WIDEST)
-    return Layout(rows, columns, max(1, min(next_power(count), WIDEST // 4 // lanes)), lanes)
+    return RowLayout(rows, columns, max(1, min(next_power(count), WIDEST // 4 // lanes)), lanes)
 
 
-def _numbered(writer: Writer, tile: int, count: int, column: str = "") -> tuple[Term, list[Term]]:
+def _numbered(writer: TritonWriter, tile: int, count: int, column: str = "") -> tuple[TritonTerm, list[TritonTerm]]:
     """The number of a block's every lane, or row, and the bound that it needs."""
     wide = not is_int32(0, count + tile)
     block = "tl.program_id(0)" + (".to(tl.int64)" if wide else "")
     kind = "int64" if wide else "int32"
     if tile == 1:
-        return Term(writer.name(block), kind), []
+        return TritonTerm(writer.name(block), kind), []
     shape = (tile, 1) if column else (tile,)
-    number = Term(writer.name(f"{block} * {tile} + tl.arange(0, {tile}){column}"), kind, shape)
+    number = TritonTerm(writer.name(f"{block} * {tile} + tl.arange(0, {tile}){column}"), kind, shape)
     return number, [writer.words.term(f"{number.text} < {count}", "int1", number)] if count % tile else []
 
 
-def row_scope(writer: Writer, layout: Layout) -> Scope:
+def row_scope(writer: TritonWriter, layout: RowLayout) -> Scope:
     """Where a block's rows are known."""
     if layout.row_count == 1:
-        return Scope(writer, {name: Term("0", "int32", (), 0) for name, _ in layout.rows})
+        return Scope(writer, {name: TritonTerm("0", "int32", (), 0) for name, _ in layout.rows})
     number, bounds = _numbered(writer, layout.row_tile, layout.row_count, "[:, None]")
     return Scope(writer, decoded(writer, number, layout.rows), tuple(bounds))
 
 
-def _flat(writer: Writer, device: Device) -> tuple[int, int, str]:
+def _flat(writer: TritonWriter, device: Device) -> tuple[int, int, str]:
     """Writes a lane for each element; gives blocks, warps and the way."""
     axes = list(writer.task.ranges.items())
     count = math.prod(extent for _, extent in axes)
@@ -169,20 +169,20 @@ def warps_for(elements: int, each: int) -> int:
     return max(1, min(8, next_power(elements // (32 * each))))
 
 
-def _by_rows(writer: Writer, layout: Layout) -> tuple[int, int, str]:
+def _by_rows(writer: TritonWriter, layout: RowLayout) -> tuple[int, int, str]:
     """Writes rows by lanes that share reductions; gives blocks, warps and the way."""
     task, depth = writer.task, writer.depth
-    scope = row_scope(writer, layout).over(Lanes(layout.row_tile, layout.lanes))
+    scope = row_scope(writer, layout).over(LaneSharing(layout.row_tile, layout.lanes))
     for store in task.stores:
         scope.prepare(store.value, [name for name, _ in layout.columns])
     if layout.columns:
-        lanes = Lanes(layout.row_tile, layout.lanes)
+        lanes = LaneSharing(layout.row_tile, layout.lanes)
         several = layout.column_count > layout.lanes
         start = writer.fresh()
         if several:
             writer.put(f"for {start} in range(0, {layout.column_count}, {layout.lanes}):", 1)
         shape = (layout.lanes,) if layout.row_tile == 1 else (1, layout.lanes)
-        column = Term(writer.name(lanes.along(f"{start} + " if several else "")), "int32", shape)
+        column = TritonTerm(writer.name(lanes.along(f"{start} + " if several else "")), "int32", shape)
         bounds = []
         if layout.column_count % layout.lanes:
             bounds = [writer.words.term(f"{column.text} < {layout.column_count}", "int1", column)]
@@ -194,7 +194,7 @@ def _by_rows(writer: Writer, layout: Layout) -> tuple[int, int, str]:
     return -(-layout.row_count // layout.row_tile), warps_for(layout.row_tile * layout.lanes, 4), way
 
 
-def finished(writer: Writer, symbol: str, blocks: int, warps: int, way: str) -> GpuKernel:
+def finished(writer: TritonWriter, symbol: str, blocks: int, warps: int, way: str) -> GpuKernel:
     """The kernel whose text is written."""
     arguments = arguments_of(writer.task)
     types, alignments = zip(*arguments.values(), strict=True)
@@ -205,7 +205,7 @@ def finished(writer: Writer, symbol: str, blocks: int, warps: int, way: str) -> 
 def nest(task: Task, device: Device) -> GpuKernel:
     """A kernel for a task; of one without elements it has no blocks. `NoKernel` where a task has no definition."""
     symbol = f"nest_{task.digest}"
-    writer = Writer(understood(task))
+    writer = TritonWriter(understood(task))
     if any(extent == 0 for extent in writer.task.extents):
         return finished(writer, symbol, 0, 1, "nothing")
     layout = layout_of(writer, device)

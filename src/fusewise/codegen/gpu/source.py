@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from fusewise.codegen.gpu.kernel import FAULT
-from fusewise.codegen.gpu.words import LIBDEVICE, Term, Words, identity, joined_shape, literal, register_type
+from fusewise.codegen.gpu.words import LIBDEVICE, TritonTerm, Words, identity, joined_shape, literal, register_type
 from fusewise.codegen.llvm.loops import loop_ranges, offset_of
 from fusewise.ir.dtypes import BOOL, FLOAT32, INT64, DType
 from fusewise.lower.index import Linear, Simplifier
@@ -31,7 +31,16 @@ from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, index, substitute_indices, walk
 from fusewise.records import record
 
-__all__ = ["Lanes", "Scope", "Writer", "decoded", "goes_over_lanes", "in_column", "is_int32", "reduction_type"]
+__all__ = [
+    "LaneSharing",
+    "Scope",
+    "TritonWriter",
+    "decoded",
+    "goes_over_lanes",
+    "in_column",
+    "is_int32",
+    "reduction_type",
+]
 
 _INDEX_WORDS = frozenset("add sub mul neg floordiv floormod min max select".split())
 _EARLY = LIBDEVICE | {"sigmoid", "erf", "sqrt", "reduce", "load"}
@@ -49,7 +58,7 @@ def reduction_type(dtype: DType) -> str:
 
 
 @record
-class Writer:
+class TritonWriter:
     """The text of a kernel of one task, line by line, and what is known of the task's expressions."""
 
     task: Task
@@ -123,7 +132,7 @@ class Writer:
 
 
 @record(frozen=True)
-class Lanes:
+class LaneSharing:
     """How a reduction is computed by all lanes of a tile's last axis together, for each of `rows` rows.
 
     In chunks of so many lanes; or with a `column` of some `extent`, at one go along the lanes of this variable, which is then what
@@ -153,12 +162,12 @@ class Scope:
     reductions go over these; else each lane makes its own.
     """
 
-    writer: Writer
-    indices: Mapping[str, Term]
-    bounds: tuple[Term, ...] = ()
-    taken: Term | None = None
-    known: dict[Expr, Term] = field(default_factory=dict)
-    lanes: Lanes | None = None
+    writer: TritonWriter
+    indices: Mapping[str, TritonTerm]
+    bounds: tuple[TritonTerm, ...] = ()
+    taken: TritonTerm | None = None
+    known: dict[Expr, TritonTerm] = field(default_factory=dict)
+    lanes: LaneSharing | None = None
 
     @property
     def words(self) -> Words:
@@ -166,23 +175,23 @@ class Scope:
 
     # --- scopes --------------------------------------------------------------------------------------------------
 
-    def under(self, condition: Term) -> Scope:
+    def under(self, condition: TritonTerm) -> Scope:
         """Where a condition holds, too."""
         conditions = [condition] if self.taken is None else [self.taken, condition]
         return Scope(self.writer, self.indices, self.bounds, self.words.every(conditions), dict(self.known))
 
-    def inside(self, indices: Mapping[str, Term], *bounds: Term) -> Scope:
+    def inside(self, indices: Mapping[str, TritonTerm], *bounds: TritonTerm) -> Scope:
         """Inside a loop, or on a larger tile: with more variables and bounds. What depends on others so called is unknown."""
         known = dict(self.known)
         if again := set(indices) & set(self.indices):
             known = {e: term for e, term in known.items() if not self.writer.free(e) & again}
         return Scope(self.writer, {**self.indices, **indices}, (*self.bounds, *bounds), self.taken, known)
 
-    def over(self, lanes: Lanes) -> Scope:
+    def over(self, lanes: LaneSharing) -> Scope:
         """The same place, where reductions go over lanes."""
         return replace(self, lanes=lanes)
 
-    def mask(self, shape: tuple[int, ...]) -> tuple[Term | None, tuple[int, ...]]:
+    def mask(self, shape: tuple[int, ...]) -> tuple[TritonTerm | None, tuple[int, ...]]:
         """What must hold where memory is touched by lanes of this shape, and the shape that this takes."""
         if self.taken is not None:
             shape = joined_shape((shape, self.taken.shape))
@@ -191,7 +200,7 @@ class Scope:
 
     # --- values --------------------------------------------------------------------------------------------------
 
-    def value(self, root: Expr) -> Term:
+    def value(self, root: Expr) -> TritonTerm:
         """The value here; parts of it that are known already are not computed again."""
         stack = [root]
         while stack:
@@ -207,7 +216,7 @@ class Scope:
                 self.known[stack.pop()] = self._made(node)
         return self.known[root]
 
-    def _made(self, node: Expr) -> Term:
+    def _made(self, node: Expr) -> TritonTerm:
         words, kind, op = self.words, self.writer.kind(node), node.op
         if op == "const":
             return words.constant(node.value, kind)
@@ -240,7 +249,7 @@ class Scope:
         assert op in BINARY, op
         return words.binary(op, args[0], args[1], source)
 
-    def _select(self, node: Expr) -> Term:
+    def _select(self, node: Expr) -> TritonTerm:
         words, kind = self.words, self.writer.kind(node)
         condition = self.known[node.args[0]]
         branches = []
@@ -254,7 +263,7 @@ class Scope:
 
     # --- memory --------------------------------------------------------------------------------------------------
 
-    def _offset(self, form: Linear) -> Term:
+    def _offset(self, form: Linear) -> TritonTerm:
         """Where an element lies, in elements from where the argument points; in 32 bits if that holds all of them."""
         words = self.words
         kind = "int32" if is_int32(*self.writer.simplifier.range_of(form)) else "int64"
@@ -268,13 +277,13 @@ class Scope:
             return words.constant(form.constant, kind)
         if form.constant:
             texts.append(self._literal(words.constant(form.constant, kind)))
-        return Term(" + ".join(texts), kind, joined_shape(t.shape for t in terms))
+        return TritonTerm(" + ".join(texts), kind, joined_shape(t.shape for t in terms))
 
-    def _literal(self, x: Term) -> str:
+    def _literal(self, x: TritonTerm) -> str:
         """An integer beside a term of its type."""
         return x.text if x.number is not None and is_int32(int(x.number), int(x.number)) else self.words.typed(x)
 
-    def _load(self, node: Expr) -> Term:
+    def _load(self, node: Expr) -> TritonTerm:
         """An element that is read once, however its place is written."""
         operand, simplifier = self.writer.task.operand(node.value), self.writer.simplifier
         if 0 in operand.shape:
@@ -290,13 +299,15 @@ class Scope:
             self.known[one] = self._read(operand, form)
         return self.known[one]
 
-    def _read(self, operand: Operand, form: Linear) -> Term:
+    def _read(self, operand: Operand, form: Linear) -> TritonTerm:
         kind = register_type(operand.dtype)
         offset = self._offset(form)
         mask, shape = self.mask(offset.shape)
         pointer = f"{operand.name} + ({offset.text if shape == offset.shape else self.words.spread(offset, shape)})"
         masked = "" if mask is None else f", mask={mask.text}, other=0"
-        found = Term(self.writer.name(f"tl.load({pointer}{masked})"), "int8" if operand.dtype == BOOL else kind, shape)
+        found = TritonTerm(
+            self.writer.name(f"tl.load({pointer}{masked})"), "int8" if operand.dtype == BOOL else kind, shape
+        )
         if operand.dtype == BOOL:
             return self.words.compare("ne", found, self.words.constant(0, "int8"))
         return self.words.wrapped(found, operand.dtype)
@@ -306,7 +317,7 @@ class Scope:
         words, operand = self.words, self.writer.task.operand(store.operand)
         value = self.value(store.value)
         if operand.dtype == BOOL:
-            value = Term(f"{words.typed(value)}.to(tl.int8)", "int8", value.shape)
+            value = TritonTerm(f"{words.typed(value)}.to(tl.int8)", "int8", value.shape)
         elif operand.dtype == INT64:
             value = words.to(value, "int64")
         offset = self._offset(offset_of(self.writer.simplifier, operand, store.index))
@@ -316,13 +327,13 @@ class Scope:
         written = words.typed(value) if not shape or value.shape == shape else words.spread(value, shape)
         self.writer.put(f"tl.store({operand.name} + ({place}), {written}{masked})")
 
-    def _bounded(self, node: Expr, position: Term) -> Term:
+    def _bounded(self, node: Expr, position: TritonTerm) -> TritonTerm:
         """A position from data: `low` where it is out of bounds, which is reported to the words of its site in `fault`."""
         words = self.words
         low, high, site = node.value
         text = words.typed(position)
         if high < low:
-            outside = Term(words.spread(words.constant(True, "int1"), position.shape), "int1", position.shape)
+            outside = TritonTerm(words.spread(words.constant(True, "int1"), position.shape), "int1", position.shape)
         else:
             outside = words.term(f"({text} < {literal(low)}) | ({text} > {literal(high)})", "int1", position)
         mask, shape = self.mask(position.shape)
@@ -359,7 +370,7 @@ class Scope:
         for node in reversed(found):
             self.value(node)
 
-    def _reduced(self, node: Expr) -> Term:
+    def _reduced(self, node: Expr) -> TritonTerm:
         kind, axes = node.value
         if any(extent == 0 for _, extent in axes):
             return self.words.constant(identity(kind, node.dtype), self.writer.kind(node))
@@ -373,7 +384,7 @@ class Scope:
         bound = next((b for b in self.bounds if b.shape and b.shape[-1] == self.lanes.chunk), None)
         return self._rounded(self._over_lanes(node, self._filled(node, body, bound), self.lanes), node)
 
-    def _looped(self, node: Expr) -> Term:
+    def _looped(self, node: Expr) -> TritonTerm:
         """A reduction by each lane for itself, one step after the other."""
         writer, words = self.writer, self.words
         kind, axes = node.value
@@ -381,26 +392,26 @@ class Scope:
         neutral = words.constant(identity(kind, node.dtype), computed)
         self.prepare(node.args[0], [name for name, _ in axes])
         result, start, depth = writer.fresh(), len(writer.lines), writer.depth
-        indices: dict[str, Term] = {}
+        indices: dict[str, TritonTerm] = {}
         for name, extent in axes:
             if extent == 1:
                 indices[name] = words.constant(0, "int32")
                 continue
             step = writer.fresh()
             writer.put(f"for {step} in range({extent}):", 1)
-            indices[name] = Term(writer.name(f"tl.full([], 0, tl.int32) + {step}"), "int32")
+            indices[name] = TritonTerm(writer.name(f"tl.full([], 0, tl.int32) + {step}"), "int32")
         body = words.to(self.inside(indices).value(node.args[0]), computed)
         shape = body.shape
         combined = words.combine(
-            kind, Term(result, computed, shape), Term(words.typed(body), computed, shape), node.dtype
+            kind, TritonTerm(result, computed, shape), TritonTerm(words.typed(body), computed, shape), node.dtype
         )
         writer.put(f"{result} = {combined.text}")
         before = f"{result} = {words.spread(neutral, shape) if shape else words.typed(neutral)}"
         writer.lines.insert(start, "    " * depth + before)
         writer.depth = depth
-        return self._rounded(Term(result, computed, shape), node)
+        return self._rounded(TritonTerm(result, computed, shape), node)
 
-    def _in_chunks(self, node: Expr, lanes: Lanes) -> Term:
+    def _in_chunks(self, node: Expr, lanes: LaneSharing) -> TritonTerm:
         """A reduction by all lanes, each of which takes every `chunk`-th step; then over the lanes."""
         writer, words = self.writer, self.words
         kind, axes = node.value
@@ -413,26 +424,26 @@ class Scope:
             result, start = writer.name(words.spread(neutral, lanes.tile)), writer.fresh()
             writer.put(f"for {start} in range(0, {total}, {lanes.chunk}):", 1)
         shape = lanes.tile if lanes.rows == 1 else (1, lanes.chunk)
-        step = Term(writer.name(lanes.along(f"{start} + " if several else "")), "int32", shape)
+        step = TritonTerm(writer.name(lanes.along(f"{start} + " if several else "")), "int32", shape)
         bounds = [words.term(f"{step.text} < {total}", "int1", step)] if total % lanes.chunk else []
         inner = self.inside(decoded(writer, step, axes), *bounds)
         body = words.to(inner.value(node.args[0]), computed)
         body = self._filled(node, body, bounds[0] if bounds else None)
         if several:
-            whole = Term(words.spread(body, lanes.tile), computed, lanes.tile)
-            combined = words.combine(kind, Term(result, computed, lanes.tile), whole, node.dtype)
+            whole = TritonTerm(words.spread(body, lanes.tile), computed, lanes.tile)
+            combined = words.combine(kind, TritonTerm(result, computed, lanes.tile), whole, node.dtype)
             writer.put(f"{result} = {combined.text}")
-            body, writer.depth = Term(result, computed, lanes.tile), depth
+            body, writer.depth = TritonTerm(result, computed, lanes.tile), depth
         return self._over_lanes(node, body, lanes)
 
-    def _filled(self, node: Expr, body: Term, bound: Term | None) -> Term:
+    def _filled(self, node: Expr, body: TritonTerm, bound: TritonTerm | None) -> TritonTerm:
         """A reduction's elements, and what changes nothing in lanes that have none."""
         if bound is None:
             return body
         neutral = self.words.constant(identity(node.value[0], node.dtype), body.type)
-        return self.words.where(bound, Term(self.words.typed(body), body.type, body.shape), neutral)
+        return self.words.where(bound, TritonTerm(self.words.typed(body), body.type, body.shape), neutral)
 
-    def _over_lanes(self, node: Expr, x: Term, lanes: Lanes) -> Term:
+    def _over_lanes(self, node: Expr, x: TritonTerm, lanes: LaneSharing) -> TritonTerm:
         """One number for each row; NaN wins in minima and maxima."""
         kind, words, axis = node.value[0], self.words, len(lanes.tile) - 1
         rows = () if lanes.rows == 1 else (lanes.rows, 1)
@@ -440,15 +451,15 @@ class Scope:
         text = words.spread(x, lanes.tile)
         if x.type == "int1":
             word = "min" if kind in ("prod", "and", "min") else "max"
-            return Term(words.name(f"tl.{word}(({text}).to(tl.int32), {axis}){column} != 0"), "int1", rows)
+            return TritonTerm(words.name(f"tl.{word}(({text}).to(tl.int32), {axis}){column} != 0"), "int1", rows)
         found = words.name(f"tl.{kind}({text}, {axis}){column}.to(tl.{x.type})")
         if kind != "sum" and node.dtype.is_float:
             whole = words.name(text)
             wrong = words.name(f"tl.max(({whole} != {whole}).to(tl.int32), {axis}){column} != 0")
             found = words.name(f'tl.where({wrong}, float("nan"), {found})')
-        return Term(found, x.type, rows)
+        return TritonTerm(found, x.type, rows)
 
-    def _rounded(self, x: Term, node: Expr) -> Term:
+    def _rounded(self, x: TritonTerm, node: Expr) -> TritonTerm:
         """The result of a reduction, from the type that it was computed in."""
         kind = self.writer.kind(node)
         return x if x.type == kind else self.words.term(f"{self.words.typed(x)}.to(tl.{kind})", kind, x)
@@ -465,13 +476,13 @@ def in_column(node: Expr, column: str) -> Expr:
     return substitute_indices(node.args[0], {name: index(column)})
 
 
-def decoded(writer: Writer, flat: Term, axes: Sequence[tuple[str, int]]) -> dict[str, Term]:
+def decoded(writer: TritonWriter, flat: TritonTerm, axes: Sequence[tuple[str, int]]) -> dict[str, TritonTerm]:
     """The variables of some axes, from the number of an element in their order."""
-    found: dict[str, Term] = {}
+    found: dict[str, TritonTerm] = {}
     rest = flat
     for position, (name, extent) in reversed(list(enumerate(axes))):
         if extent == 1:
-            found[name] = Term("0", flat.type, (), 0)
+            found[name] = TritonTerm("0", flat.type, (), 0)
         elif all(n == 1 for _, n in axes[:position]):
             found[name] = rest
         else:

@@ -1,7 +1,7 @@
 """The words of the expression language in Triton's language, on scalars and tiles alike.
 
-Takes and gives `Term`s. float16 and bfloat16 are computed as float32 and rounded back; what has no word in Triton's language comes
-from libdevice, whose functions are NVIDIA's. Division and square root round to nearest, which Triton's `/` does not.
+Takes and gives `TritonTerm`s. float16 and bfloat16 are computed as float32 and rounded back; what has no word in Triton's language
+comes from libdevice, whose functions are NVIDIA's. Division and square root round to nearest, which Triton's `/` does not.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.ir.dtypes import BOOL, DType
 from fusewise.records import record
 
-__all__ = ["Term", "Words", "identity", "joined_shape", "register_type"]
+__all__ = ["TritonTerm", "Words", "identity", "joined_shape", "register_type"]
 
 Shape = tuple[int, ...]
 
 
 @record(frozen=True)
-class Term:
+class TritonTerm:
     """A value in a kernel's text: what to write, its type in registers (`int32`), and the shape of the tile that it fills.
 
     A scalar has the shape (); along an axis of the tile where it does not vary the extent is 1. `number` is what is known of a
@@ -113,57 +113,57 @@ class Words:
 
     # --- terms ---------------------------------------------------------------------------------------------------
 
-    def term(self, text: str, kind: str, *of: Term) -> Term:
+    def term(self, text: str, kind: str, *of: TritonTerm) -> TritonTerm:
         """A new name for an operation on terms."""
-        return Term(self.name(text), kind, joined_shape(t.shape for t in of))
+        return TritonTerm(self.name(text), kind, joined_shape(t.shape for t in of))
 
-    def typed(self, x: Term) -> str:
+    def typed(self, x: TritonTerm) -> str:
         """A term's text where its type must not depend on what stands beside it."""
         return x.text if x.number is None else f"tl.full([], {x.text}, tl.{x.type})"
 
-    def pair(self, a: Term, b: Term) -> tuple[str, str]:
+    def pair(self, a: TritonTerm, b: TritonTerm) -> tuple[str, str]:
         """Two terms of one type beside each other: one of them, at least, says it."""
         return (self.typed(a), b.text) if a.number is not None and b.number is not None else (a.text, b.text)
 
-    def to(self, x: Term, kind: str) -> Term:
+    def to(self, x: TritonTerm, kind: str) -> TritonTerm:
         """A conversion between types in registers where nothing is lost, or integers wrap, or floats round."""
         if x.type == kind:
             return x
         if x.number is not None and kind not in ("int1", "float16", "bfloat16"):
             number = float(x.number) if kind.startswith("float") else int(x.number)
-            return Term(literal(number), kind, (), number)
-        return Term(f"{self.typed(x)}.to(tl.{kind})", kind, x.shape)
+            return TritonTerm(literal(number), kind, (), number)
+        return TritonTerm(f"{self.typed(x)}.to(tl.{kind})", kind, x.shape)
 
-    def constant(self, value: float | int | bool, kind: str) -> Term:
+    def constant(self, value: float | int | bool, kind: str) -> TritonTerm:
         """A number of a type."""
         number = bool(value) if kind == "int1" else float(value) if "float" in kind else int(value)
-        return Term(literal(number), kind, (), number)
+        return TritonTerm(literal(number), kind, (), number)
 
-    def spread(self, x: Term, shape: Shape) -> str:
+    def spread(self, x: TritonTerm, shape: Shape) -> str:
         """A term's text, of just this shape."""
         if x.number is not None:
             return f"tl.full({list(shape)}, {x.text}, tl.{x.type})"
         return x.text if x.shape == shape else f"tl.broadcast_to({x.text}, {list(shape)})"
 
-    def where(self, condition: Term, a: Term, b: Term) -> Term:
+    def where(self, condition: TritonTerm, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """The one or the other, which are of one type."""
         left, right = self.pair(a, b)
         return self.term(f"tl.where({self.typed(condition)}, {left}, {right})", a.type, condition, a, b)
 
-    def every(self, conditions: Iterable[Term]) -> Term | None:
+    def every(self, conditions: Iterable[TritonTerm]) -> TritonTerm | None:
         """All of them; None where there are none."""
         found = list(conditions)
         if len(found) < 2:
             return found[0] if found else None
         return self.term(" & ".join(self.typed(c) for c in found), "int1", *found)
 
-    def _wide(self, x: Term) -> Term:
+    def _wide(self, x: TritonTerm) -> TritonTerm:
         return self.to(x, "float32") if x.type in ("float16", "bfloat16") else x
 
-    def _narrow(self, x: Term, dtype: DType) -> Term:
+    def _narrow(self, x: TritonTerm, dtype: DType) -> TritonTerm:
         return self.term(f"{self.typed(x)}.to(tl.{dtype.name})", dtype.name, x) if dtype.bits < 32 else x
 
-    def wrapped(self, x: Term, dtype: DType) -> Term:
+    def wrapped(self, x: TritonTerm, dtype: DType) -> TritonTerm:
         """Integers of less than a byte wrap inside the byte they live in."""
         if dtype.bits >= 8 or not dtype.is_integer:
             return x
@@ -172,7 +172,7 @@ class Words:
 
     # --- one operand ---------------------------------------------------------------------------------------------
 
-    def unary(self, op: str, x: Term, dtype: DType) -> Term:
+    def unary(self, op: str, x: TritonTerm, dtype: DType) -> TritonTerm:
         """One of `ops.expr.UNARY` of an operand of `dtype`."""
         text = self.typed(x)
         if op == "not":
@@ -190,7 +190,7 @@ class Words:
             return self.term(f'tl.abs({text}) == float("inf")', "int1", x)
         return self._narrow(self._unary_float(op, wide), dtype)
 
-    def _unary_integer(self, op: str, x: Term, dtype: DType) -> Term:
+    def _unary_integer(self, op: str, x: TritonTerm, dtype: DType) -> TritonTerm:
         text = self.typed(x)
         if op in ("floor", "ceil", "round") or (op == "abs" and dtype.kind != "int"):
             return x
@@ -205,7 +205,7 @@ class Words:
             )
         raise NoKernel(f"{op} is not defined on {dtype.name}")
 
-    def _unary_float(self, op: str, x: Term) -> Term:
+    def _unary_float(self, op: str, x: TritonTerm) -> TritonTerm:
         text = self.typed(x)
         if op == "sigmoid":
             one = self.constant(1.0, x.type)
@@ -221,7 +221,7 @@ class Words:
         word = "sqrt_rn" if op == "sqrt" and x.type == "float32" else op
         return self.term(f"tl.{word}({text})", x.type, x)
 
-    def quotient(self, a: Term, b: Term) -> Term:
+    def quotient(self, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """a / b of float32 or float64, to nearest."""
         if a.type == "float64":
             return self.term("{} / {}".format(*self.pair(a, b)), a.type, a, b)
@@ -229,7 +229,7 @@ class Words:
 
     # --- two operands --------------------------------------------------------------------------------------------
 
-    def binary(self, op: str, a: Term, b: Term, dtype: DType) -> Term:
+    def binary(self, op: str, a: TritonTerm, b: TritonTerm, dtype: DType) -> TritonTerm:
         """One of `ops.expr.BINARY` of operands of `dtype`, in one type of registers."""
         if dtype == BOOL:
             return self.term(f"{self.typed(a)} {_BOOL[op]} {self.typed(b)}", "int1", a, b)
@@ -240,11 +240,11 @@ class Words:
             return self.wrapped(self._binary_integer(op, a, b), dtype)
         return self._narrow(self._binary_float(op, self._wide(a), self._wide(b)), dtype)
 
-    def _infix(self, sign: str, a: Term, b: Term) -> Term:
+    def _infix(self, sign: str, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         left, right = self.pair(a, b)
         return self.term(f"{left} {sign} {right}", a.type, a, b)
 
-    def _binary_float(self, op: str, a: Term, b: Term) -> Term:
+    def _binary_float(self, op: str, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         if op in ("add", "sub", "mul"):
             return self._infix(_INFIX[op], a, b)
         if op == "div":
@@ -264,20 +264,20 @@ class Words:
         unlike = self.term(f"({rest.text} != 0) & (({rest.text} < 0) ^ ({self.typed(b)} < 0))", "int1", rest, b)
         return self.term(f"tl.where({unlike.text}, {rest.text} + {b.text}, {rest.text})", a.type, rest, unlike)
 
-    def _power(self, a: Term, b: Term) -> Term:
+    def _power(self, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         if b.number == 2:
             return self.term(f"{self.typed(a)} * {self.typed(a)}", a.type, a)
         if b.number == 1:
             return a
         return self._library("pow", a, b)
 
-    def _library(self, name: str, a: Term, b: Term) -> Term:
+    def _library(self, name: str, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """A function of two operands, which are given the same shape."""
         shape = joined_shape((a.shape, b.shape))
         left, right = (self.spread(x, shape) if shape else self.typed(x) for x in (a, b))
         return self.term(f"libdevice.{name}({left}, {right})", a.type, a, b)
 
-    def _binary_integer(self, op: str, a: Term, b: Term) -> Term:
+    def _binary_integer(self, op: str, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         if op in _INFIX:
             return self._infix(_INFIX[op], a, b)
         if op in ("min", "max"):
@@ -291,7 +291,7 @@ class Words:
             return self.divided(op, a, b)
         raise NoKernel(f"{op} is not defined on integers")
 
-    def _shift(self, op: str, a: Term, b: Term) -> Term:
+    def _shift(self, op: str, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """A shift by the width or more gives 0, or the sign."""
         width = int(a.type.removeprefix("u").removeprefix("int"))
         right = self.typed(b)
@@ -302,7 +302,7 @@ class Words:
         moved = f"{self.typed(a)} {sign} tl.where({inside.text}, {right}, 0)"
         return self.term(f"tl.where({inside.text}, {moved}, 0)", a.type, a, b)
 
-    def divided(self, op: str, a: Term, b: Term, natural: bool = False) -> Term:
+    def divided(self, op: str, a: TritonTerm, b: TritonTerm, natural: bool = False) -> TritonTerm:
         """Division and remainder: by zero gives 0, the least integer by -1 wraps. `natural`: it is known that a >= 0 and b > 0."""
         left, right = self.typed(a), self.typed(b)
         is_quotient = op in ("div", "floordiv")
@@ -314,7 +314,7 @@ class Words:
             bad = f"({right} == 0) | ({right} == -1)" if signed else f"{right} == 0"
             divisor = self.term(f"tl.where({bad}, 1, {right})", a.type, b)
         else:
-            divisor = Term(right, b.type, b.shape)
+            divisor = TritonTerm(right, b.type, b.shape)
         quotient = self.term(f"{left} // {divisor.text}", a.type, a, divisor)
         rest = self.term(f"{left} - {quotient.text} * {divisor.text}", a.type, a, quotient)
         if signed and op in ("mod", "floormod", "floordiv"):
@@ -330,7 +330,7 @@ class Words:
             result = self.term(f"tl.where({right} == -1, -{left}, {result.text})", a.type, a, b, result)
         return self.term(f"tl.where({right} == 0, 0, {result.text})", a.type, b, result)
 
-    def _integer_power(self, a: Term, b: Term) -> Term:
+    def _integer_power(self, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """Square and multiply over the bits of the exponent; a negative one truncates to 0 unless the base is 1 or -1."""
         width = int(a.type.removeprefix("u").removeprefix("int"))
         shape = joined_shape((a.shape, b.shape))
@@ -340,21 +340,21 @@ class Words:
         self.put(f"{result} = tl.where(({rest} & 1) != 0, {result} * {square}, {result})", 0)
         self.put(f"{square} = {square} * {square}", 0)
         self.put(f"{rest} = {rest} >> 1", -1)
-        found = Term(result, a.type, shape)
+        found = TritonTerm(result, a.type, shape)
         if a.type.startswith("u"):
             return found
         left, right = self.typed(a), self.typed(b)
         inverse = f"tl.where({left} == 1, 1, tl.where({left} == -1, 1 - 2 * ({right} & 1), 0))"
         return self.term(f"tl.where({right} < 0, {inverse}, {result})", a.type, found)
 
-    def compare(self, op: str, a: Term, b: Term) -> Term:
+    def compare(self, op: str, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """One of `ops.expr.COMPARE` of operands of one type in registers."""
         if a.type == "int1":
-            a, b = (Term(f"{self.typed(x)}.to(tl.int32)", "int32", x.shape) for x in (a, b))
+            a, b = (TritonTerm(f"{self.typed(x)}.to(tl.int32)", "int32", x.shape) for x in (a, b))
         left, right = self.pair(self._wide(a), self._wide(b))
         return self.term(f"{left} {_COMPARE[op]} {right}", "int1", a, b)
 
-    def combine(self, kind: str, a: Term, b: Term, dtype: DType) -> Term:
+    def combine(self, kind: str, a: TritonTerm, b: TritonTerm, dtype: DType) -> TritonTerm:
         """One step of a reduction, in the type that it is computed in."""
         if kind in ("and", "or") or dtype == BOOL:
             word = _BOOL[{"sum": "add", "prod": "mul"}.get(kind, kind)]
@@ -364,7 +364,7 @@ class Words:
 
     # --- conversions ---------------------------------------------------------------------------------------------
 
-    def cast(self, x: Term, source: DType, kind: str, dtype: DType) -> Term:
+    def cast(self, x: TritonTerm, source: DType, kind: str, dtype: DType) -> TritonTerm:
         """As ONNX `Cast`, to the type `kind` in registers: floats to integers truncate, saturate at 32 or 64 bits and then wrap."""
         if dtype == BOOL:
             return self.compare("ne", x, self.constant(0, self._wide(x).type)) if x.type != "int1" else x
@@ -376,7 +376,7 @@ class Words:
             return self.wrapped(self._whole(self._wide(x), kind), dtype)
         return self.wrapped(self.term(f"{self.typed(x)}.to(tl.{kind})", kind, x) if x.type != kind else x, dtype)
 
-    def _whole(self, x: Term, kind: str) -> Term:
+    def _whole(self, x: TritonTerm, kind: str) -> TritonTerm:
         if kind == "uint64":
             below, above = self._saturated(x, "int64"), self._saturated(x, "uint64")
             return self.term(
@@ -386,7 +386,7 @@ class Words:
         found = self._saturated(x, through)
         return found if kind == through else self.term(f"{found.text}.to(tl.{kind})", kind, found)
 
-    def _saturated(self, x: Term, kind: str) -> Term:
+    def _saturated(self, x: TritonTerm, kind: str) -> TritonTerm:
         """Truncation that is defined everywhere: out of range gives the nearest end, NaN gives 0."""
         text, (low, high) = self.typed(x), integer_ends(kind)
         least, beyond = literal(float(low)), literal(float(high + 1))
@@ -397,7 +397,7 @@ class Words:
             f"tl.where({text} >= {beyond}, {ends[0]}, tl.where({text} < {least}, {ends[1]}, {whole.text}))", kind, x
         )
 
-    def bits(self, x: Term, source: DType, kind: str, dtype: DType) -> Term:
+    def bits(self, x: TritonTerm, source: DType, kind: str, dtype: DType) -> TritonTerm:
         """The bits of a number as one of a type of the same width in memory."""
         if source == BOOL:
             return self.term(f"{self.typed(x)}.to(tl.{kind})", kind, x)
