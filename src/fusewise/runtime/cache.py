@@ -64,8 +64,11 @@ class KernelCache:
         self._readable: bool | None = None
         self._writable = True
 
-    def fetch(self, keys: Sequence[str], target: Target) -> dict[str, bytes]:
-        """The object files found among `keys` (distinct): the whole bundle when this program has been here, else one by one."""
+    def fetch(self, keys: Sequence[str], target: Target | str) -> dict[str, bytes]:
+        """The object files found among `keys` (distinct): the whole bundle when this program has been here, else one by one.
+
+        Of code that LLVM did not make for a processor, `target` is all that it depends on besides its key.
+        """
         if not keys or not self._usable():
             return {}
         context = _context(target)
@@ -79,7 +82,7 @@ class KernelCache:
                 found[key] = single[0]
         return found
 
-    def store(self, images: Mapping[str, bytes], fresh: Collection[str], target: Target) -> None:
+    def store(self, images: Mapping[str, bytes], fresh: Collection[str], target: Target | str) -> None:
         """Keep all of a program's object files as a bundle, and those whose keys are in `fresh` by themselves as well."""
         if not images or not self._usable():
             return
@@ -197,9 +200,9 @@ def _unpack(data: bytes, context: str, keys: list[str]) -> list[bytes] | None:
 # --- keys ---------------------------------------------------------------------------------------------------------------
 
 
-def _context(target: Target) -> str:
+def _context(target: Target | str) -> str:
     """What the machine code of every kernel depends on besides the kernel itself."""
-    return f"{_versions()}\n{target.key}"
+    return target if isinstance(target, str) else f"{_versions()}\n{target.key}"
 
 
 @cache

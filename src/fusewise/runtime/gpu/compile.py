@@ -1,0 +1,163 @@
+"""Kernels to cubins, by Triton, for any architecture and without a GPU; kept on disk by what they are.
+
+A kernel's key is all that its machine code depends on: the text, what its pointers point to and how they are aligned, warps
+and stages, the architecture, whether multiplications and additions may be contracted, and the version of Triton. What writes
+the text is not part of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from importlib import metadata
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
+
+from fusewise.codegen.gpu.device import Device
+from fusewise.codegen.gpu.kernel import IMPORTS, GpuKernel
+from fusewise.errors import FusewiseError
+from fusewise.runtime.cache import KernelCache
+from fusewise.runtime.gpu.driver import Cubin
+from fusewise.runtime.gpu.process import TritonProcess, TritonStopped, require_triton
+
+__all__ = ["TritonCompiler", "compiled"]
+
+_FORM = 1
+"""Changes with what is asked of Triton, and with how a cubin is kept."""
+
+_JOB = "fusewise.runtime.gpu.triton_compile:compiling"
+
+
+def compiled(kernel: GpuKernel, device: Device, *, contracted: bool = True, store: KernelCache | None = None) -> Cubin:
+    """One kernel for one architecture, as `TritonCompiler` makes it."""
+    with TritonCompiler() as compiler:
+        return compiler.compile([kernel], device, contracted=contracted, store=store)[0]
+
+
+class TritonCompiler:
+    """Compiles kernels in so many `processes` of their own, which are started when something has to be compiled and end with
+    `close`, or with the `with` statement that this is used in."""
+
+    def __init__(self, processes: int = 1) -> None:
+        self._count = processes
+        self._processes: SimpleQueue[TritonProcess] = SimpleQueue()
+        for _ in range(processes):
+            self._processes.put(TritonProcess(_JOB, environment={"TRITON_INTERPRET": "0"}))
+
+    def __enter__(self) -> TritonCompiler:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        for _ in range(self._count):
+            self._processes.get().close()
+        self._count = 0
+
+    def compile(
+        self,
+        kernels: Sequence[GpuKernel],
+        device: Device,
+        *,
+        contracted: bool = True,
+        store: KernelCache | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Cubin]:
+        """A cubin of each kernel, from `store` where it has been made before; those that follow one (`then`) are kernels of
+        their own.
+
+        A multiplication and an addition become one rounding where `contracted`. `progress` is told how many are done, and of
+        how many. Raises `NoTriton`, and `FusewiseError` with the kernel's name for one that Triton refuses.
+        """
+        keys = [_key(kernel, contracted) for kernel in kernels]
+        found = _stored(store, list(dict.fromkeys(keys)), device)
+        missing = {key: kernel for key, kernel in zip(keys, kernels, strict=True) if key not in found}
+        if missing:
+            made = self._made(missing, device, contracted, progress)
+            if store is not None:
+                store.store({key: _packed(cubin) for key, cubin in made.items()}, set(made), _context(device))
+            found |= made
+        return [found[key] for key in keys]
+
+    def _made(
+        self,
+        missing: Mapping[str, GpuKernel],
+        device: Device,
+        contracted: bool,
+        progress: Callable[[int, int], None] | None,
+    ) -> dict[str, Cubin]:
+        require_triton()
+
+        def one(kernel: GpuKernel) -> Cubin:
+            process = self._processes.get()
+            try:
+                return _asked(process, kernel, device, contracted)
+            finally:
+                self._processes.put(process)
+
+        made: dict[str, Cubin] = {}
+        with ThreadPoolExecutor(self._count, "fusewise-triton") as threads:
+            waiting = {threads.submit(one, kernel): key for key, kernel in missing.items()}
+            try:
+                for done in as_completed(waiting):
+                    made[waiting[done]] = done.result()
+                    if progress is not None:
+                        progress(len(made), len(missing))
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+        return {key: made[key] for key in missing}
+
+
+def _asked(process: TritonProcess, kernel: GpuKernel, device: Device, contracted: bool) -> Cubin:
+    request = {name: getattr(kernel, name) for name in ("symbol", "source", "types", "alignments", "warps", "stages")}
+    where = f"kernel {kernel.symbol!r} for {device.name}"
+    try:
+        figures, image = process.ask({**request, "capability": device.capability, "contracted": contracted})
+    except TritonStopped as error:
+        raise TritonStopped(f"{where}: {error}") from error
+    if "error" in figures:
+        raise FusewiseError(f"Triton does not compile {where}: {figures['text']} ({figures['error']})")
+    cubin = Cubin(symbol=kernel.symbol, image=image, **figures)
+    if cubin.shared_bytes > device.shared_per_block:
+        raise FusewiseError(
+            f"{where} needs {cubin.shared_bytes:,} bytes of shared memory, and a block has {device.shared_per_block:,}"
+        )
+    return cubin
+
+
+# --- on disk --------------------------------------------------------------------------------------------------------------
+
+
+def _key(kernel: GpuKernel, contracted: bool) -> str:
+    launched = (kernel.symbol, kernel.types, kernel.alignments, kernel.warps, kernel.stages, contracted)
+    return f"{launched}\n{IMPORTS}{kernel.source}"
+
+
+def _context(device: Device) -> str:
+    try:
+        version = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        version = "none"  # what is kept was made by some version, whose name is not this
+    return f"cubin {_FORM} {device.name} triton {version}"
+
+
+def _stored(store: KernelCache | None, keys: list[str], device: Device) -> dict[str, Cubin]:
+    images = {} if store is None else store.fetch(keys, _context(device))
+    return {key: _unpacked(image) for key, image in images.items()}
+
+
+def _packed(cubin: Cubin) -> bytes:
+    figures: dict[str, Any] = asdict(cubin)
+    image: bytes = figures.pop("image")
+    return json.dumps(figures).encode() + b"\n" + image
+
+
+def _unpacked(data: bytes) -> Cubin:
+    figures, image = data.split(b"\n", 1)
+    return Cubin(image=image, **json.loads(figures))

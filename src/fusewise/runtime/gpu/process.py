@@ -1,0 +1,188 @@
+"""Triton in a process of its own.
+
+Triton decides when it is imported whether its functions compile or are interpreted, so whoever wants both needs two
+processes; and what the compiler does to a process (LLVM ends it at an assertion) is nothing for a user's. Both sides are
+here: `TritonProcess` asks, `serve` answers. A message is a line of JSON and bytes behind it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from fusewise.errors import FusewiseError
+from fusewise.runtime.gpu.driver import NoTriton
+
+__all__ = ["Job", "TritonProcess", "TritonStopped", "require_triton", "serve"]
+
+Job = Callable[[dict[str, Any]], tuple[dict[str, Any], bytes]]
+"""Of a request the answer, as JSON and as bytes. What it raises is the answer `{"error": its kind, "text": ...}`."""
+
+_LONGEST = 400
+"""Characters of what another program says."""
+
+
+class TritonStopped(FusewiseError):
+    """The process in which Triton ran ended while it was asked."""
+
+
+def require_triton() -> None:
+    """Raise `NoTriton` where it is not installed. Nothing is imported."""
+    if importlib.util.find_spec("triton") is None:
+        raise NoTriton("kernels for a GPU are compiled by Triton, which is not installed: pip install 'fusewise[gpu]'")
+
+
+class TritonProcess:
+    """Answers requests one after the other by the job `where` (`module:function` of this package). May be asked by any thread.
+
+    It is started by the first request, with `arguments` for the job, the file descriptors `keep` and what `environment` adds;
+    after it ended, by the next one.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        arguments: Sequence[int] = (),
+        keep: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._where, self._arguments, self._keep = where, tuple(arguments), tuple(keep)
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._said: IO[bytes] | None = None
+        self._turn = threading.Lock()
+
+    def ask(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """The answer, an error's among them. `NoTriton` where it is not installed, `TritonStopped` when the process ended."""
+        with self._turn:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                _send(process.stdin, request)
+                return _received(process.stdout)
+            except (OSError, EOFError) as error:
+                raise self._stopped() from error
+            except BaseException:  # an interrupt: what it would answer now belongs to nobody
+                self._end()
+                raise
+
+    def close(self) -> None:
+        """End the process."""
+        with self._turn:
+            self._end()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None:
+            return self._process
+        require_triton()
+        self._folder = tempfile.TemporaryDirectory(prefix="fusewise-triton-")
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed when the process is ended
+        module, function = self._where.split(":")
+        paths = json.dumps([path for path in sys.path if path])
+        call = f"serve({function}, {self._folder.name!r}, {self._arguments})"
+        imports = f"from {__name__} import serve; from {module} import {function}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path[:] = {paths}; {imports}; {call}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env={**os.environ, "TRITON_CACHE_DIR": str(Path(self._folder.name, "cache")), **self._environment},
+            pass_fds=self._keep,
+            start_new_session=True,  # an interrupt on the terminal is for us
+        )
+        return self._process
+
+    def _stopped(self) -> TritonStopped:
+        """What to say of a process that ended."""
+        assert self._process is not None
+        assert self._said is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        code = self._process.returncode
+        self._said.seek(0)
+        last = self._said.read().decode(errors="replace").strip().splitlines()[-1:]
+        self._end()
+        if code is not None and code < 0:
+            how = f"by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"by signal {-code}"
+        else:
+            how = f"with status {code}"
+        about = f" ({last[0][:_LONGEST]})" if last else ""
+        return TritonStopped(f"the process in which Triton works ended {how}{about}")
+
+    def _end(self) -> None:
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):
+                    pipe.close()  # type: ignore[union-attr]  # both are pipes
+            try:
+                self._process.wait(1)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for one in (self._said, self._folder):
+            if one is not None:
+                one.close() if hasattr(one, "close") else one.cleanup()
+        self._process = self._said = self._folder = None
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._end()
+
+
+def serve(make: Callable[..., Job], folder: str, arguments: Sequence[int]) -> None:
+    """Answer requests from standard input until it is closed, by the job that `make(folder, *arguments)` gives. What Triton
+    prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    job = make(folder, *arguments)
+    while True:
+        try:
+            request, _ = _received(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer, blob = job(request)
+        except Exception as error:
+            root = _root(error)
+            answer, blob = {"error": type(root).__name__, "text": _sentence(root)}, b""
+        _send(answers, answer, blob)
+
+
+def _root(error: BaseException) -> BaseException:
+    """Of an error that only carries others the first of these."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _sentence(error: BaseException) -> str:
+    """What an error says, in a line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST else f"... {text[-_LONGEST:]}"
+
+
+def _send(stream: IO[bytes], message: Mapping[str, Any], blob: bytes = b"") -> None:
+    stream.write(json.dumps({**message, "bytes": len(blob)}).encode() + b"\n" + blob)
+    stream.flush()
+
+
+def _received(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
+    """Raises `EOFError` where nothing comes any more."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    message: dict[str, Any] = json.loads(line)
+    blob = stream.read(message.pop("bytes"))
+    return message, blob
