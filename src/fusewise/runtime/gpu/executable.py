@@ -1,0 +1,423 @@
+"""A program for a GPU that runs: memory, loaded kernels, a graph for each stretch of launches, host steps between them.
+
+All memory is allocated when it is made. A run copies the inputs, launches the graphs, and copies the outputs; arrays that lie
+on the device already are read and written where they are, by pointing the launches to them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from fusewise.codegen.gpu.program import GpuProgram, GpuStep, check_program, edges, reads_of, stretches, writes_of
+from fusewise.errors import FusewiseError, UsageError
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import DataPosition, HostStep, Port, Program
+from fusewise.records import record
+from fusewise.runtime.arena import RunMemory
+from fusewise.runtime.faults import Faults
+from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_name, port_info
+from fusewise.runtime.gpu.dlpack import DeviceArray, Foreign, taken
+from fusewise.runtime.gpu.driver import Cubin, DeviceLost, Driver, Launch, LaunchGraph, Span
+from fusewise.runtime.gpu.memory import GpuMemory
+
+__all__ = ["GpuExecutable", "GpuFigures"]
+
+
+@record(frozen=True, slots=True)
+class GpuFigures:
+    """What a program amounts to on its device: kernels, launches and graphs of a run, and bytes of the device's memory."""
+
+    kernels: int
+    launches: int
+    graphs: int
+    host_steps: int
+    constant_bytes: int
+    arena_bytes: int
+
+
+@record(slots=True)
+class _Stretch:
+    """Launches that are one graph: their steps, and what it runs now."""
+
+    steps: tuple[GpuStep, ...]
+    launches: list[Launch]
+    graph: LaunchGraph
+
+
+class GpuExecutable:
+    """A model on a device. `run` may be called from any number of threads, which take turns. `close` gives the device's
+    memory back."""
+
+    def __init__(self, program: GpuProgram, driver: Driver, cubins: Sequence[Cubin | None] | None = None) -> None:
+        """`cubins` has one for each kernel; a driver that runs sources does without. Raises the errors of
+        `runtime.gpu.driver`, and `BrokenPlan` for a program that breaks its own rules."""
+        check_program(program)
+        self.program, self._driver = program, driver
+        self._inputs = Inputs(program.inputs)
+        self._numbers = numbers_by_name(program.outputs)
+        self._turn = threading.Lock()
+        self._closed = False
+        images = [None] * len(program.kernels) if cubins is None else cubins
+        functions = [driver.load(kernel, cubin) for kernel, cubin in zip(program.kernels, images, strict=True)]
+        self._memory = GpuMemory(program, driver)
+        self._where = list(self._memory.addresses)
+        self._parts: list[_Stretch | tuple[int, ...]] = []
+        try:
+            for is_launches, numbers in stretches(program.steps):
+                self._parts.append(self._stretch(numbers, functions) if is_launches else numbers)
+            self._host = _HostSteps(program, [part for part in self._parts if isinstance(part, tuple)])
+        except BaseException:
+            self.close()
+            raise
+        self._faults = _faults_of(program, self._memory)
+        self.figures = GpuFigures(
+            kernels=len(program.kernels),
+            launches=program.launches,
+            graphs=sum(isinstance(part, _Stretch) for part in self._parts),
+            host_steps=len(program.steps) - program.launches,
+            constant_bytes=self._memory.constant_bytes,
+            arena_bytes=self._memory.device_bytes,
+        )
+
+    def __enter__(self) -> GpuExecutable:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()
+
+    def close(self) -> None:
+        """Give back all memory of the device: what was got by `run_on_device` is gone. Twice is no error."""
+        if not self._closed:
+            self._closed = True
+            for part in self._parts:
+                if isinstance(part, _Stretch):
+                    with suppress(FusewiseError):
+                        part.graph.close()
+            self._memory.close()
+
+    def get_inputs(self) -> list[PortInfo]:
+        """Name, shape and type of each input."""
+        return [port_info(port) for port in self.program.inputs]
+
+    def get_outputs(self) -> list[PortInfo]:
+        """Name, shape and type of each output."""
+        return [port_info(port) for port in self.program.outputs]
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The named outputs (all for None) for the given inputs; arrays are the caller's for as long as they are held.
+
+        Inputs may be anything NumPy can read, and arrays on the device that know DLPack. Raises `UsageError` for names,
+        dtypes or shapes that do not fit, `InvalidData` for indices that are out of bounds, `DeviceLost` when the device was
+        lost.
+        """
+        wanted = chosen_outputs(self._numbers, output_names)
+        with self._turn:
+            objects = self._run(feeds, {}, wanted)
+            return [self._result(self.program.outputs[number], objects) for number in wanted]
+
+    def run_on_device(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[DeviceArray]:
+        """As `run`, and outputs stay on the device: they lie in the program's memory, so the next run overwrites them."""
+        wanted = chosen_outputs(self._numbers, output_names)
+        for number in wanted:
+            self._lies_there(self.program.outputs[number])
+        with self._turn:
+            self._run(feeds, {}, ())
+            return [self._array(self.program.outputs[number]) for number in wanted]
+
+    def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> None:
+        """As `run`, of the outputs that `into` names, each written into the array on the device that is given for it by
+        DLPack."""
+        wanted = chosen_outputs(self._numbers, tuple(into))
+        with self._turn:
+            targets: dict[int, Foreign] = {}
+            for number, value in zip(wanted, into.values(), strict=True):
+                port = self.program.outputs[number]
+                self._lies_there(port)
+                where = f"the array for output {port.name!r}"
+                found = self._on_device(where, value)
+                if found is None:
+                    raise UsageError(f"{where} does not lie on {self._driver.name}: give one that does, or call run")
+                _check(where, port, found)
+                targets[number] = found
+            self._run(feeds, targets, ())
+
+    # --- one run ----------------------------------------------------------------------------------------------------------
+
+    def _run(self, feeds: Mapping[str, Any], targets: Mapping[int, Foreign], wanted: Sequence[int]) -> dict[str, Any]:
+        """Run everything; outputs that are `wanted` are in the blocks they are staged in, others where they were computed."""
+        if self._closed:
+            raise UsageError("the model was closed, and its memory given back: load it again")
+        given = self._given(feeds)
+        try:
+            after = self._point(given, targets)
+            self._feed(given)
+            objects: dict[str, Any] = dict(self.program.objects)
+            for part in self._parts:
+                if isinstance(part, _Stretch):
+                    part.graph.launch()
+                else:
+                    self._host_stretch(part, objects)
+            for number, target in after.items():
+                port = self.program.outputs[number]
+                self._driver.copy_within(target.address, self._where[port.buffer], _nbytes(port))
+            for number in wanted:
+                self._fetch(self.program.outputs[number])
+            for words in self._fault_words():
+                self._driver.copy_out(*words)
+            self._driver.synchronise()
+        except DeviceLost:
+            raise
+        except BaseException:
+            with suppress(FusewiseError):
+                self._driver.synchronise()  # nothing of this run is under way when the next one begins
+            raise
+        if self._faults is not None:
+            self._faults.check()
+        return objects
+
+    def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """For each input an array of NumPy's, or what lies on the device."""
+        if not isinstance(feeds, Mapping) or all(isinstance(value, np.ndarray) for value in feeds.values()):
+            return self._inputs.accepted(feeds)
+        there: dict[str, Foreign] = {}
+        for name, value in feeds.items():
+            found = self._on_device(f"input {name!r}", value)
+            if found is not None:
+                there[name] = found
+        ports = [port for port in self.program.inputs if port.name not in there]
+        rest = iter(Inputs(ports).accepted({name: value for name, value in feeds.items() if name not in there}))
+        found_ones = [there.get(port.name) for port in self.program.inputs]
+        unknown = set(there) - {port.name for port in self.program.inputs}
+        if unknown:
+            self._inputs.accepted(dict.fromkeys(feeds))  # which says what the inputs are
+        for port, one in zip(self.program.inputs, found_ones, strict=True):
+            if one is not None:
+                _check(f"input {port.name!r}", port, one)
+        return [next(rest) if one is None else one for one in found_ones]
+
+    def _on_device(self, where: str, value: Any) -> Foreign | None:
+        """What `value` hands over by DLPack, if it lies on this device."""
+        if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+            return None
+        device = value.__dlpack_device__()
+        if tuple(map(int, device)) != self._driver.place:
+            return None
+        found = taken(value, where, self._driver.stream)
+        return found if self._driver.holds(found.address, 1) else None
+
+    def _point(self, given: Sequence[Any], targets: Mapping[int, Foreign]) -> Mapping[int, Foreign]:
+        """Point the launches to the arrays that this run reads and writes. Those of `targets` are given back that have to be
+        copied to afterwards."""
+        where = list(self._memory.addresses)
+        read = []
+        for port, value in zip(self.program.inputs, given, strict=True):
+            if isinstance(value, Foreign):
+                read.append(Span(value.address, _nbytes(port)))
+                if self._fits(port.buffer, value.address):
+                    where[port.buffer] = value.address
+        after, written = {}, list[Span]()
+        for number, target in targets.items():
+            port = self.program.outputs[number]
+            span = Span(target.address, _nbytes(port))
+            alone = not any(_meet(span, other) for other in (*read, *written))
+            is_output = self.program.buffers[port.buffer].kind == "output" and not self._memory.on_host[port.buffer]
+            if alone and is_output and self._fits(port.buffer, target.address):
+                where[port.buffer] = target.address
+                written.append(span)
+            else:
+                after[number] = target
+        changed = {number for number, (old, new) in enumerate(zip(self._where, where, strict=True)) if old != new}
+        if changed:
+            self._where = where
+            for part in self._parts:
+                if isinstance(part, _Stretch):
+                    self._point_stretch(part, changed)
+        return after
+
+    def _point_stretch(self, part: _Stretch, changed: set[int]) -> None:
+        for number, step in enumerate(part.steps):
+            if changed & {place.buffer for place in step.arguments}:
+                part.launches[number] = self._launch(step, part.launches[number].function)
+                part.graph.point(number, part.launches[number])
+
+    def _fits(self, buffer: int, address: int) -> bool:
+        """May kernels read or write that buffer's contents at this address? They were compiled for pointers of some
+        alignment."""
+        return all(
+            (address + place.offset) % boundary == 0
+            for step in self.program.steps
+            if isinstance(step, GpuStep)
+            for place, boundary in zip(step.arguments, self.program.kernels[step.kernel].alignments, strict=True)
+            if place.buffer == buffer
+        )
+
+    def _feed(self, given: Sequence[Any]) -> None:
+        """Have the inputs where they are read, and no faults."""
+        memory, driver = self._memory, self._driver
+        for port, value in zip(self.program.inputs, given, strict=True):
+            number = port.buffer
+            staged, copy = memory.staged[number], memory.copies[number]
+            if isinstance(value, Foreign):
+                if memory.on_device[number] and self._where[number] != value.address:
+                    driver.copy_within(self._where[number], value.address, _nbytes(port))
+                if copy is not None:
+                    driver.copy_out(copy, value.address)
+                continue
+            flat = value.reshape(-1).view(np.uint8)
+            if copy is not None:
+                copy[:] = flat
+            if staged is not None:
+                staged[:] = flat
+                driver.copy_in(self._where[number], staged)
+        for words, address in self._fault_words():
+            words.fill(0)
+            driver.copy_in(address, words)
+
+    def _host_stretch(self, numbers: tuple[int, ...], objects: dict[str, Any]) -> None:
+        steps = [self.program.steps[number] for number in numbers]
+        self._memory.fetch(one for step in steps for one in reads_of(step))
+        self._driver.synchronise()
+        self._host.run(numbers, RunMemory(self._memory.copies, {}), objects)
+        self._memory.send(one for step in steps for one in writes_of(step))
+
+    def _fetch(self, port: Port) -> None:
+        if port.buffer >= 0 and self._memory.on_device[port.buffer]:
+            block = self._memory.staged[port.buffer]
+            assert block is not None
+            self._driver.copy_out(block[: _nbytes(port)], self._where[port.buffer])
+
+    def _result(self, port: Port, objects: Mapping[str, Any]) -> Any:
+        """The caller's own array of an output that was fetched, or the object that host steps made."""
+        if port.buffer < 0:
+            return objects[port.name]
+        kind = port.type
+        assert isinstance(kind, TensorType)
+        staged, copy = self._memory.staged[port.buffer], self._memory.copies[port.buffer]
+        block = staged if staged is not None else copy
+        assert block is not None
+        made = np.empty(kind.dims, kind.dtype.numpy)
+        made.reshape(-1).view(np.uint8)[:] = block[: made.nbytes]
+        return made
+
+    def _array(self, port: Port) -> DeviceArray:
+        kind = port.type
+        assert isinstance(kind, TensorType)
+        address = self._where[port.buffer]
+
+        def read() -> np.ndarray:
+            made = np.empty(kind.dims, kind.dtype.numpy)
+            with self._turn:
+                self._driver.copy_out(made.reshape(-1).view(np.uint8), address)
+                self._driver.synchronise()
+            return made
+
+        return DeviceArray(address, kind.dims, kind.dtype, self._driver.place, owner=self, read=read)
+
+    def _lies_there(self, port: Port) -> None:
+        if port.buffer < 0 or not self._memory.on_device[port.buffer]:
+            raise UsageError(f"output {port.name!r} is computed by the host, so it lies on no device: call run")
+
+    # --- what is made once ------------------------------------------------------------------------------------------------
+
+    def _stretch(self, numbers: tuple[int, ...], functions: Sequence[Any]) -> _Stretch:
+        steps = tuple(step for number in numbers if isinstance(step := self.program.steps[number], GpuStep))
+        launches = [self._launch(step, functions[step.kernel]) for step in steps]
+        begin = numbers[0]
+        waits = edges(self.program.steps, self.program.buffers, numbers)
+        graph = self._driver.graph(launches, [(first - begin, second - begin) for first, second in waits])
+        return _Stretch(steps, launches, graph)
+
+    def _launch(self, step: GpuStep, function: Any) -> Launch:
+        where = self._where
+        return Launch(
+            function,
+            self.program.kernels[step.kernel].grid,
+            tuple(where[place.buffer] + place.offset for place in step.arguments),
+            tuple(Span(where[one.buffer] + one.low, one.high - one.low) for one in step.reads),
+            tuple(Span(where[one.buffer] + one.low, one.high - one.low) for one in step.writes),
+            step.label,
+        )
+
+    def _fault_words(self) -> list[tuple[np.ndarray, int]]:
+        """What kernels report faults in, in the host's memory and on the device."""
+        found = []
+        for number, buffer in enumerate(self.program.buffers):
+            block = self._memory.staged[number]
+            if buffer.kind == "fault" and block is not None:
+                found.append((block, self._where[number]))
+        return found
+
+
+class _HostSteps:
+    """The host steps of a program, made ready by what runs them beside a CPU's kernels; nothing of that is loaded where there
+    are none."""
+
+    def __init__(self, program: GpuProgram, parts: Sequence[tuple[int, ...]]) -> None:
+        self._calls: dict[tuple[int, ...], list[Any]] = {}
+        if not parts:
+            return
+        from fusewise.runtime.executable import build
+        from fusewise.runtime.host import worker_count
+        from fusewise.runtime.stages import HostParts
+
+        steps = {k: step for k, step in enumerate(program.steps) if isinstance(step, HostStep)}
+        idle = HostStep((), 0, (), ())  # in the place of a launch
+        plain = Program(
+            *(program.inputs, program.outputs, (), (), tuple(steps.get(k, idle) for k in range(len(program.steps))), 0),
+            groups=program.groups,
+            opsets=program.opsets,
+            objects=program.objects,
+            exact=program.precision == "exact",
+        )
+        make = HostParts(plain, {}, worker_count(None), build)
+        for numbers in parts:
+            self._calls[numbers] = [call for _, call in make([(number, steps[number]) for number in numbers])]
+
+    def run(self, numbers: tuple[int, ...], memory: RunMemory, objects: dict[str, Any]) -> None:
+        for call in self._calls[numbers]:
+            call.run(memory, objects)
+
+
+def _faults_of(program: GpuProgram, memory: GpuMemory) -> Faults | None:
+    number = next((k for k, buffer in enumerate(program.buffers) if buffer.kind == "fault"), None)
+    block = None if number is None else memory.staged[number]
+    if block is None:
+        return None
+    sites: list[tuple[int, DataPosition]] = []
+    for step in program.steps:
+        if isinstance(step, GpuStep) and step.sites:
+            start = next(place.offset // 8 for place in step.arguments if place.buffer == number)
+            sites.extend((start + 2 * k, site) for k, site in enumerate(step.sites))
+    return Faults(block.view(np.int64), tuple(sites))
+
+
+def _check(where: str, port: Port, found: Foreign) -> None:
+    """Raise `UsageError` unless an array on the device is of the port's type and lies in C order."""
+    kind = port.type
+    assert isinstance(kind, TensorType)
+    if found.dtype != kind.dtype.name:
+        raise UsageError(f"{where}: expected {kind.dtype.name}, found {found.dtype or 'elements of another sort'}")
+    if found.shape != kind.dims:
+        dims = "x".join(map(str, kind.dims)) or "() (a scalar)"
+        raise UsageError(f"{where}: expected shape {dims}, found {'x'.join(map(str, found.shape)) or '() (a scalar)'}")
+    if not found.is_plain:
+        raise UsageError(f"{where}: its elements do not lie side by side in C order; make a contiguous copy of it")
+
+
+def _nbytes(port: Port) -> int:
+    assert isinstance(port.type, TensorType)
+    return int(port.type.nbytes)
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes

@@ -1,0 +1,156 @@
+"""Where a program's buffers lie: two allocations on the device, one of the host's memory that copies are fast from and to.
+
+The first allocation holds the constants, the second the arena and behind it every other buffer that kernels touch. Buffers
+that host steps touch have a copy of their own in the host's memory; those that no kernel touches lie there alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import accumulate
+
+import numpy as np
+
+from fusewise.codegen.gpu.program import ByteRange, GpuBuffer, GpuProgram, GpuStep, aligned, reads_of, writes_of
+from fusewise.errors import FusewiseError
+from fusewise.lower.program import HostStep
+from fusewise.runtime.arena import aligned_block, settled
+from fusewise.runtime.gpu.driver import Driver
+
+__all__ = ["GpuMemory"]
+
+
+class GpuMemory:
+    """The memory of one program on one device.
+
+    By buffer: `addresses` on the device (0 for what does not lie there), `staged` the block that copies of a port go through,
+    and `copies` what host steps read and write; uint8 both, None for what there is not.
+    """
+
+    def __init__(self, program: GpuProgram, driver: Driver) -> None:
+        self.driver, self._program = driver, program
+        buffers = program.buffers
+        launches = {one.buffer for step in program.steps if isinstance(step, GpuStep) for one in _named(step)}
+        hosted = {one.buffer for step in program.steps if isinstance(step, HostStep) for one in _named(step)}
+        ports = {port.buffer for port in (*program.inputs, *program.outputs) if port.buffer >= 0}
+        self.on_device = [number in launches for number in range(len(buffers))]
+        self.on_host = [k in hosted or (k in ports and k not in launches) for k in range(len(buffers))]
+        self.addresses = [0] * len(buffers)
+        self._allocated: list[int] = []
+        self.constant_bytes = self.device_bytes = 0
+        try:
+            self._place_constants()
+            self._place_others()
+            through = [
+                k for k in range(len(buffers)) if self.on_device[k] and (k in ports or buffers[k].kind == "fault")
+            ]
+            self.staged = self._stage(through)
+        except BaseException:
+            self.close()
+            raise
+        self.copies = tuple(self._copy(number) for number in range(len(buffers)))
+
+    def close(self) -> None:
+        """Give it back; a device that is lost has nothing to be given back."""
+        for address in self._allocated:
+            with suppress(FusewiseError):
+                self.driver.free(address)
+        self._allocated.clear()
+
+    def fetch(self, parts: Iterable[ByteRange]) -> None:
+        """Have what kernels made in the host's copies; it is there when the driver has synchronised."""
+        for one in parts:
+            if self.on_device[one.buffer] and self._program.buffers[one.buffer].kind not in ("constant", "input"):
+                self.driver.copy_out(self._host(one), self.addresses[one.buffer] + one.low)
+
+    def send(self, parts: Iterable[ByteRange]) -> None:
+        """Have what host steps made on the device."""
+        for one in parts:
+            if self.on_device[one.buffer]:
+                self.driver.copy_in(self.addresses[one.buffer] + one.low, self._host(one))
+
+    def _host(self, one: ByteRange) -> np.ndarray:
+        block = self.copies[one.buffer]
+        assert block is not None
+        return block[one.low : one.high]
+
+    def _place_constants(self) -> None:
+        """Copy the constants that kernels read, one after the other, so that the host holds one at a time."""
+        numbers = [k for k, one in enumerate(self._program.buffers) if one.kind == "constant" and self.on_device[k]]
+        starts = self._laid_out(numbers)
+        self.constant_bytes = starts[-1]
+        if not numbers:
+            return
+        base = self._allocate(starts[-1])
+        for number, start in zip(numbers, starts, strict=False):
+            self.addresses[number] = base + start
+            self.driver.copy_in(base + start, _contents(self._program.buffers[number]))
+            self.driver.synchronise()
+
+    def _place_others(self) -> None:
+        buffers = self._program.buffers
+        arena = aligned(self._program.arena_bytes) if self._program.arena_bytes else 0
+        others = [k for k, one in enumerate(buffers) if one.kind not in ("constant", "arena") and self.on_device[k]]
+        starts = self._laid_out(others)
+        self.device_bytes = arena + starts[-1]
+        if not self.device_bytes:
+            return
+        base = self._allocate(self.device_bytes)
+        for number, start in zip(others, starts, strict=False):
+            self.addresses[number] = base + arena + start
+        for number, one in enumerate(buffers):
+            if one.kind == "arena" and self.on_device[number]:
+                self.addresses[number] = base + one.offset
+
+    def _stage(self, numbers: list[int]) -> tuple[np.ndarray | None, ...]:
+        starts = self._laid_out(numbers)
+        block = self.driver.pinned(starts[-1]) if numbers else np.empty(0, np.uint8)
+        found: list[np.ndarray | None] = [None] * len(self._program.buffers)
+        for number, start in zip(numbers, starts, strict=False):
+            found[number] = block[start : start + self._program.buffers[number].nbytes]
+        return tuple(found)
+
+    def _copy(self, number: int) -> np.ndarray | None:
+        if not self.on_host[number]:
+            return None
+        buffer = self._program.buffers[number]
+        if buffer.kind == "constant":
+            return _contents(buffer)
+        block = aligned_block(buffer.nbytes)[: buffer.nbytes]
+        block.fill(0)
+        return block
+
+    def _laid_out(self, numbers: list[int]) -> list[int]:
+        """Where these begin behind each other, and where the last one ends."""
+        return [0, *accumulate(aligned(self._program.buffers[number].nbytes) for number in numbers)]
+
+    def _allocate(self, nbytes: int) -> int:
+        address = self.driver.allocate(nbytes)
+        self._allocated.append(address)
+        return address
+
+
+def _named(step: GpuStep | HostStep) -> list[ByteRange]:
+    """What a step touches or points to."""
+    places = step.arguments if isinstance(step, GpuStep) else ()
+    pointed = (ByteRange(place.buffer, place.offset, place.offset) for place in places)
+    return [*reads_of(step), *writes_of(step), *pointed]
+
+
+def _contents(buffer: GpuBuffer) -> np.ndarray:
+    """The bytes of a constant as kernels want them."""
+    if buffer.data is None:
+        raise ValueError(f"constant {buffer.value!r} has no data")
+    packing = buffer.packing
+    if packing is not None and packing.parts is not None:
+        found = aligned_block(packing.parts.nbytes)
+        packing.parts.fill(buffer.data.rows, found)
+    else:
+        array = buffer.data.read_once()
+        found = settled(array if packing is None else packing.pack(array))
+    if found.nbytes < buffer.nbytes:
+        raise FusewiseError(
+            f"constant {buffer.value!r} has {found.nbytes:,} bytes where {buffer.nbytes:,} were planned"
+        )
+    return found[: buffer.nbytes]
