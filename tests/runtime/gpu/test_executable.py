@@ -82,9 +82,13 @@ def test_nothing_is_allocated_in_a_run_and_all_is_given_back(device):
     model = GpuExecutable(diamond(), device)
     held = device.allocations
     assert held == before + 2, "one for the constants, one for everything else"
-    model.run(None, vectors("x", "y"))
+    (there,) = model.run_on_device(["f"], vectors("x", "y"))
     assert device.allocations == held
     model.close()
+    with pytest.raises(UsageError, match="closed"):
+        there.numpy()
+    with pytest.raises(BufferError, match="closed"):
+        np.from_dlpack(there)
     model.close()
     assert device.allocations == before
     with pytest.raises(UsageError, match="closed"):

@@ -117,6 +117,8 @@ class DeviceArray:
 
     def __dlpack__(self, *, stream: Any = None, **wishes: Any) -> Any:
         """A capsule for the consumer. What is here was computed before, so that no `stream` has to wait."""
+        if getattr(self._owner, "is_closed", False):
+            raise BufferError("the model that computed this was closed, and its memory given back")
         dims = (ctypes.c_int64 * len(self.shape))(*self.shape)
         kind = _Type(_CODES.get(self.dtype.name, _CODES.get(self.dtype.kind, _UNKNOWN)), self.dtype.bits, 1)
         if kind.code == _UNKNOWN or self.dtype.bits < 8:  # a byte

@@ -151,6 +151,9 @@ class Driver(Protocol):
     def stream(self) -> int | None:
         """The stream as DLPack's producers want it; None where there is none to tell."""
 
+    def check(self) -> None:
+        """Raise `DeviceLost` where the device is lost, or the driver closed: then what it gave is gone, `pinned` memory too."""
+
     def allocate(self, nbytes: int) -> int:
         """The address of so many bytes, at least one, on a boundary of 256; contents undefined. `DeviceMemoryFull` when there
         are none."""
@@ -176,6 +179,9 @@ class Driver(Protocol):
     def load(self, kernel: GpuKernel, cubin: Cubin | None) -> Any:
         """What `Launch.function` takes: a GPU runs the `cubin`, a driver without one the source. `WrongArchitecture` for that
         of another GPU."""
+
+    def unload(self, function: Any) -> None:
+        """Let go of what `load` gave. Nothing launches it any more."""
 
     def launch(self, launch: Launch) -> None:
         """Give one launch to the stream."""

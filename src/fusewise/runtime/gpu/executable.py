@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any
 
@@ -64,11 +64,16 @@ class GpuExecutable:
         self._turn = threading.Lock()
         self._closed = False
         images = [None] * len(program.kernels) if cubins is None else cubins
-        functions = [driver.load(kernel, cubin) for kernel, cubin in zip(program.kernels, images, strict=True)]
-        self._memory = GpuMemory(program, driver)
-        self._where = list(self._memory.addresses)
         self._parts: list[_Stretch | tuple[int, ...]] = []
+        self._held = ExitStack()
+        functions: list[Any] = []
         try:
+            for kernel, cubin in zip(program.kernels, images, strict=True):
+                functions.append(driver.load(kernel, cubin))
+                self._held.callback(driver.unload, functions[-1])
+            self._memory = GpuMemory(program, driver)
+            self._held.callback(self._memory.close)
+            self._where = list(self._memory.addresses)
             for is_launches, numbers in stretches(program.steps):
                 self._parts.append(self._stretch(numbers, functions) if is_launches else numbers)
             self._host = _HostSteps(program, [part for part in self._parts if isinstance(part, tuple)])
@@ -97,13 +102,14 @@ class GpuExecutable:
 
     def close(self) -> None:
         """Give back all memory of the device: what was got by `run_on_device` is gone. Twice is no error."""
-        if not self._closed:
+        with self._turn, suppress(FusewiseError):  # a device that is lost has nothing to be given back
             self._closed = True
-            for part in self._parts:
-                if isinstance(part, _Stretch):
-                    with suppress(FusewiseError):
-                        part.graph.close()
-            self._memory.close()
+            self._held.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Is what lay on the device gone?"""
+        return self._closed
 
     def get_inputs(self) -> list[PortInfo]:
         """Name, shape and type of each input."""
@@ -155,8 +161,7 @@ class GpuExecutable:
 
     def _run(self, feeds: Mapping[str, Any], targets: Mapping[int, Foreign], wanted: Sequence[int]) -> dict[str, Any]:
         """Run everything; outputs that are `wanted` are in the blocks they are staged in, others where they were computed."""
-        if self._closed:
-            raise UsageError("the model was closed, and its memory given back: load it again")
+        self._check_open()
         given = self._given(feeds)
         try:
             after = self._point(given, targets)
@@ -317,11 +322,17 @@ class GpuExecutable:
         def read() -> np.ndarray:
             made = np.empty(kind.dims, kind.dtype.numpy)
             with self._turn:
+                self._check_open()
                 self._driver.copy_out(made.reshape(-1).view(np.uint8), address)
                 self._driver.synchronise()
             return made
 
         return DeviceArray(address, kind.dims, kind.dtype, self._driver.place, owner=self, read=read)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the model was closed, and its memory given back: load it again")
+        self._driver.check()
 
     def _lies_there(self, port: Port) -> None:
         if port.buffer < 0 or not self._memory.on_device[port.buffer]:
@@ -335,6 +346,7 @@ class GpuExecutable:
         begin = numbers[0]
         waits = edges(self.program.steps, self.program.buffers, numbers)
         graph = self._driver.graph(launches, [(first - begin, second - begin) for first, second in waits])
+        self._held.callback(graph.close)
         return _Stretch(steps, launches, graph)
 
     def _launch(self, step: GpuStep, function: Any) -> Launch:

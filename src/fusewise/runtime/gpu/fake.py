@@ -99,7 +99,7 @@ class FakeDriver:
         return len(self._allocated)
 
     def allocate(self, nbytes: int) -> int:
-        self._alive()
+        self.check()
         size = max(1, -(-nbytes // _ALIGNMENT)) * _ALIGNMENT
         at = 0
         for start, taken in sorted(self._allocated.items()):
@@ -121,7 +121,7 @@ class FakeDriver:
             raise LaunchRefused(f"{self.name} gave nothing at {address:#x} that could be given back")
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        self._alive()
+        self.check()
         return np.zeros(nbytes, np.uint8)
 
     def holds(self, address: int, nbytes: int) -> bool:
@@ -139,7 +139,7 @@ class FakeDriver:
         self._bytes(to, nbytes)[:] = self._bytes(address, nbytes)
 
     def load(self, kernel: GpuKernel, cubin: Cubin | None = None) -> _Function:
-        self._alive()
+        self.check()
         if cubin is not None and not runs_on(cubin.architecture, self.architecture):
             raise WrongArchitecture(
                 f"kernel {kernel.symbol!r} was compiled for {cubin.architecture} and does not run on {self.name}: "
@@ -151,12 +151,15 @@ class FakeDriver:
             )
         return _Function(kernel, id(self))
 
+    def unload(self, function: _Function) -> None:
+        """Nothing to do: it is a text."""
+
     def launch(self, launch: Launch) -> None:
-        self._alive()
+        self.check()
         number, self.launches = self.launches, self.launches + 1
         if number == self.lost_after:
             self._lost = True
-            self._alive()
+            self.check()
         function = launch.function
         if not isinstance(function, _Function) or function.owner != id(self):
             raise LaunchRefused(f"{self.name} is to launch what it never loaded")
@@ -181,11 +184,11 @@ class FakeDriver:
             raise kind(f"{who}: {answer['text']}")
 
     def graph(self, launches: Sequence[Launch], edges: Sequence[tuple[int, int]]) -> FakeGraph:
-        self._alive()
+        self.check()
         return FakeGraph(self, launches, edges)
 
     def synchronise(self) -> None:
-        self._alive()
+        self.check()
 
     def close(self) -> None:
         if not self._closed:
@@ -197,12 +200,12 @@ class FakeDriver:
         with suppress(Exception):
             self.close()
 
-    def _alive(self) -> None:
+    def check(self) -> None:
         if self._lost or self._closed:
             raise DeviceLost(f"{self.name} is lost: what lies there is gone, and the model has to be loaded again")
 
     def _bytes(self, address: int, nbytes: int) -> np.ndarray:
-        self._alive()
+        self.check()
         if nbytes and not self.holds(address, nbytes):
             raise BrokenAccess(
                 f"{nbytes:,} bytes at {address:#x} of {self.name} are to be copied, and lie in no allocation"

@@ -46,10 +46,10 @@ class GpuMemory:
                 k for k in range(len(buffers)) if self.on_device[k] and (k in ports or buffers[k].kind == "fault")
             ]
             self.staged = self._stage(through)
+            self.copies = tuple(self._copy(number) for number in range(len(buffers)))
         except BaseException:
             self.close()
             raise
-        self.copies = tuple(self._copy(number) for number in range(len(buffers)))
 
     def close(self) -> None:
         """Give it back; a device that is lost has nothing to be given back."""
