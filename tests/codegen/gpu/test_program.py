@@ -184,6 +184,8 @@ STEP = GOOD.steps[0]
         (replace(GOOD, arena_bytes=0), "does not lie in the arena"),
         (replace(GOOD, steps=(replace(STEP, kernel=1),)), "kernel 1"),
         (replace(GOOD, steps=(replace(STEP, arguments=()),)), "number of arguments"),
+        (replace(GOOD, kernels=(replace(KERNEL, grid=(0,)),)), r"over \(0,\) blocks"),
+        (replace(GOOD, kernels=(replace(KERNEL, grid=(1, 1 << 16)),)), r"over \(1, 65536\) blocks"),
         (replace(GOOD, steps=(replace(STEP, arguments=(Place(0, 4), Place(1))),)), "crooked x"),
         (replace(GOOD, steps=(replace(STEP, arguments=(Place(0), Place(1, 12))),)), "bytes 12 to 12 of buffer 1"),
         (replace(GOOD, steps=(replace(STEP, reads=(ByteRange(9, 0, 1),)),)), "buffer 9"),

@@ -3,10 +3,12 @@
 import os
 import signal
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tests.runtime.gpu.kernels import needs_triton, pointwise, saxpy, total
 
+from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.errors import FusewiseError
 from fusewise.runtime.gpu.driver import (
     BrokenAccess,
@@ -97,6 +99,32 @@ def test_launches_by_hand(device, three):
     device.launch(launch_of(device, pointwise("sines", "x", "libdevice.asin(libdevice.sin(vx * 0.01))", 100), [x, out]))
     device.copy_out(found, out.address)
     np.testing.assert_allclose(found, np.arange(100) * 0.01, atol=1e-6)
+
+
+@needs_triton
+def test_bfloat16_is_rounded_and_comparisons_are_true_or_false(device):
+    kernel = GpuKernel(
+        "rounded",
+        "@triton.jit\ndef rounded(x, out, sign):\n    i = tl.arange(0, 128)\n    m = i < 100\n"
+        "    v = tl.load(x + i, mask=m)\n    tl.store(out + i, v.to(tl.bfloat16), mask=m)\n"
+        "    tl.store(sign, (tl.load(x) < 0.0).to(tl.int8) + 1)\n",
+        ("x", "out", "sign"),
+        ("fp32", "bf16", "i8"),
+        (16, 16, 16),
+        (1,),
+    )
+    x = np.random.default_rng(0).standard_normal(100).astype(np.float32)
+    x[:4] = -0.5, np.nan, np.inf, 3.4e38
+    rounded, sign = np.zeros(100, ml_dtypes.bfloat16), np.zeros(1, np.int8)
+    spans = placed(device, x, rounded.view(np.uint16), sign)
+    at = tuple(one.address for one in spans)
+    device.launch(Launch(device.load(kernel, None), (1,), at, tuple(spans[:1]), tuple(spans[1:])))
+    device.copy_out(rounded.view(np.uint16), at[1])
+    device.copy_out(sign, at[2])
+    for address in at:
+        device.free(address)
+    np.testing.assert_array_equal(rounded.astype(np.float32), x.astype(ml_dtypes.bfloat16).astype(np.float32))
+    assert sign[0] == 2
 
 
 @needs_triton

@@ -48,6 +48,9 @@ KINDS = ("arena", "constant", "input", "output", "host", "fault")
 
 _READ_ONLY = ("constant", "input")
 
+_MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+"""Of a launch, along each of its axes (CUDA Programming Guide, "Compute Capabilities")."""
+
 
 @record(frozen=True, slots=True)
 class GpuBuffer:
@@ -100,7 +103,7 @@ class GpuProgram:
     (`float32`: three products of TF32, `exact`: IEEE without contraction, `tf32`, `float16`, `bfloat16`).
 
     `kernels` are distinct, and each is one launch. `objects` are constants that only host steps read. `arena_bytes` is what
-    the buffers of the arena need. The rest is as in `lower.program.Program`.
+    the buffers of the arena need; a step of no blocks is left out. The rest is as in `lower.program.Program`.
     """
 
     device: str
@@ -308,6 +311,10 @@ def check_program(program: GpuProgram) -> None:
 def _check_launch(step: GpuStep, program: GpuProgram, who: str) -> None:
     _require(0 <= step.kernel < len(program.kernels), f"{who} launches kernel {step.kernel}, which does not exist")
     kernel = program.kernels[step.kernel]
+    fits = len(kernel.grid) <= len(_MOST_BLOCKS) and all(
+        1 <= blocks <= most for blocks, most in zip(kernel.grid, _MOST_BLOCKS, strict=False)
+    )
+    _require(fits, f"{who} launches {kernel.symbol} over {kernel.grid} blocks, which no GPU does")
     _require(len(step.arguments) == len(kernel.arguments), f"{who} gives {kernel.symbol} another number of arguments")
     for place, name, boundary in zip(step.arguments, kernel.arguments, kernel.alignments, strict=True):
         _check_range(ByteRange(place.buffer, place.offset, place.offset), program.buffers, who)

@@ -241,7 +241,7 @@ class CudaDriver:
         except RuntimeError as error:  # the bindings look for the library when it is first called
             raise NoDriver(
                 f"there is no driver of NVIDIA's on this machine ({' '.join(str(error).split())}): "
-                "install one, or compile for a GPU elsewhere with --device cuda:sm_90 and the like"
+                "install one; only compiling for a GPU does without"
             ) from error
 
     @contextmanager

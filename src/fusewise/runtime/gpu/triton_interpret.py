@@ -43,6 +43,7 @@ def interpreting(folder: str, descriptor: int, nbytes: int) -> Callable[[dict[st
     memory = np.frombuffer(mmap.mmap(descriptor, nbytes), np.uint8)
     watch = _Watch()
     watch.look_at(interpreter.interpreter_builder)
+    _mend(interpreter.interpreter_builder)
     known: dict[tuple[str, str], Any] = {}
 
     def job(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -59,6 +60,33 @@ def interpreting(folder: str, descriptor: int, nbytes: int) -> Callable[[dict[st
         return {}, b""
 
     return job
+
+
+def _mend(builder: Any) -> None:
+    """Have the interpreter do as a GPU does where it does not: it cuts numbers off that a GPU rounds to bfloat16, and gives the
+    answer of a comparison the type of what was compared."""
+    import ml_dtypes
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle, _get_np_dtype
+
+    plain = builder.cast_impl
+
+    def cast(source: Any, kind: Any) -> Any:
+        if tl.bfloat16 not in (kind.scalar, source.dtype.scalar):
+            return plain(source, kind)
+        given = source.data.view(ml_dtypes.bfloat16) if source.dtype.scalar == tl.bfloat16 else source.data
+        if kind.scalar == tl.bfloat16:
+            return TensorHandle(given.astype(ml_dtypes.bfloat16).view(np.uint16), kind.scalar)
+        return TensorHandle(given.astype(_get_np_dtype(kind.scalar)), kind.scalar)
+
+    def answered(compare: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: TensorHandle(compare(*given).data, tl.int1)
+
+    for name in ("si_to_fp", "ui_to_fp", "fp_to_si", "fp_to_ui", "fp_ext", "fp_trunc"):
+        setattr(builder, f"create_{name}", cast)
+    builder.cast_impl = cast
+    for name in [name for name in dir(builder) if name.startswith(("create_icmp", "create_fcmp"))]:
+        setattr(builder, name, answered(getattr(builder, name)))
 
 
 class _Pointer:
