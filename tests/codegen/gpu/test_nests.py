@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen.gpu.interpreting import OutsideOperands, check, launch, needs_triton
 
-from fusewise.codegen.gpu.device import DEVICES, device_named
-from fusewise.codegen.gpu.kernel import NoKernel
+from fusewise.codegen.gpu.device import DEVICES, Device, device_named
+from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.nests import nest
 from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32, INT8, INT32, INT64, DType, dtype_named
 from fusewise.ir.types import TensorType
@@ -53,11 +54,14 @@ def contents_of(operand: Operand, seed: int = 0, special: bool = False) -> np.nd
     return found
 
 
-def run(task: Task, special: bool = False, times: float = 1.0) -> None:
+def run(
+    task: Task, special: bool = False, times: float = 1.0, family: Callable[[Task, Device], GpuKernel] = nest
+) -> None:
+    """A family's kernel computes what the task says of drawn contents, some of which are NaN or infinite where `special`."""
     outputs = {store.operand for store in task.stores}
     given = {o.name: contents_of(o, k, special) for k, o in enumerate(task.operands) if o.name not in outputs}
     with tempfile.TemporaryDirectory() as folder:
-        check(nest(task, DEVICE), task, given, Path(folder), times)
+        check(family(task, DEVICE), task, given, Path(folder), times)
 
 
 @st.composite
@@ -115,44 +119,9 @@ def test_any_reduction(data: st.DataObject) -> None:
     run(task_of(value, shape, source), special=kind in ("max", "min"), times=8)
 
 
-def softmax(rows: int, columns: int, dtype: DType = FLOAT32) -> Task:
-    source = dense("in0", dtype, (rows, columns))
-    top = reduce("max", (("r0", columns),), load("in0", dtype, at("i0", "r0")))
-    total = reduce("sum", (("r1", columns),), unary("exp", load("in0", dtype, at("i0", "r1")) - top))
-    return task_of(unary("exp", load("in0", dtype, at("i0", "i1")) - top) / total, (rows, columns), source)
-
-
-def layer_norm(rows: int, columns: int) -> Task:
-    operands = (dense("in0", FLOAT32, (rows, columns)), dense("in1", FLOAT32, (columns,)))
-
-    def x(name: str) -> Expr:
-        return load("in0", FLOAT32, at("i0", name))
-
-    mean = reduce("sum", (("r0", columns),), x("r0")) / float(columns)
-    variance = reduce("sum", (("r1", columns),), (x("r1") - mean) * (x("r1") - mean)) / float(columns)
-    value = (x("i1") - mean) / unary("sqrt", variance + 1e-5) * load("in1", FLOAT32, at("i1"))
-    return task_of(value, (rows, columns), *operands)
-
-
-@needs_triton
-@pytest.mark.parametrize("make", [softmax, layer_norm])
-@pytest.mark.parametrize("shape", [(7, 100), (3, 64), (1, 1500), (300, 5), (2, 3000), (1, 7)], ids=str)
-def test_rows(make, shape) -> None:
-    run(make(*shape), times=4)
-
-
-@needs_triton
-def test_rows_of_nothing_but_infinity() -> None:
-    """Softmax of a row that is masked as a whole is NaN, of others it is not."""
-    task = softmax(3, 40)
-    given = {"in0": np.where(np.arange(120) < 40, -np.inf, np.arange(120) % 7).astype(np.float32)}
-    with tempfile.TemporaryDirectory() as folder:
-        check(nest(task, DEVICE), task, given, Path(folder))
-
-
 @needs_triton
 @pytest.mark.parametrize(
-    "shape, axis", [((70, 33), 0), ((5, 50, 12), 1), ((2, 1100), 1), ((1100,), 0), ((40, 3), 0)], ids=str
+    "shape, axis", [((70, 33), 0), ((5, 50, 12), 1), ((2, 500), 1), ((1100,), 0), ((40, 3), 0)], ids=str
 )
 @pytest.mark.parametrize("kind", ["sum", "max", "prod"])
 def test_long_reductions(shape, axis, kind) -> None:
@@ -191,16 +160,21 @@ def test_the_position_of_the_largest() -> None:
     run(task_of(found, (6,), dense("in0", FLOAT32, (6, 45))))
 
 
-@needs_triton
-def test_conditions_keep_loads_back() -> None:
-    """A padded window and a concatenation read nothing of what is not there, also where a whole block is outside."""
-    i, j = index("i0"), index("i1")
-    row, column = i - 3 + index("r0"), j - 2 + index("r1")
+def padded() -> Task:
+    """The largest of a window that begins and ends outside."""
+    row, column = index("i0") - 3 + index("r0"), index("i1") - 2 + index("r1")
     inside = const(True, BOOL)
     for position, extent in ((row, 5), (column, 6)):
         inside = binary("and", inside, binary("and", compare("ge", position, 0), compare("lt", position, extent)))
     window = reduce("max", (("r0", 3), ("r1", 3)), select(inside, load("in0", FLOAT32, (row, column)), -math.inf))
-    run(task_of(window, (9, 11), dense("in0", FLOAT32, (5, 6), 2)))
+    return task_of(window, (9, 11), dense("in0", FLOAT32, (5, 6), 2))
+
+
+@needs_triton
+def test_conditions_keep_loads_back() -> None:
+    """A padded window and a concatenation read nothing of what is not there, also where a whole block is outside."""
+    run(padded())
+    i, j = index("i0"), index("i1")
     joined = select(compare("lt", i, 4), load("in0", FLOAT32, (i, j)), load("in1", FLOAT32, (i - 4, j)))
     run(task_of(joined, (9, 5), dense("in0", FLOAT32, (4, 5)), dense("in1", FLOAT32, (5, 5), 3)))
 
@@ -286,7 +260,7 @@ def test_far_elements_have_wide_offsets() -> None:
 
 @pytest.mark.parametrize("device", DEVICES, ids=[device.name for device in DEVICES])
 def test_the_text_is_a_function_of_task_and_device(device) -> None:
-    assert nest(softmax(7, 100), device) == nest(softmax(7, 100), device)
+    assert nest(padded(), device) == nest(padded(), device)
 
 
 def test_what_has_no_definition_is_refused() -> None:

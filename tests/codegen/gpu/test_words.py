@@ -47,28 +47,35 @@ def x(k: int, dtype: DType) -> Expr:
     return load(f"in{k}", dtype, (index("i0"), index("i1")))
 
 
-def run(dtypes: list[DType], values: dict[str, Expr], folder: Path, contents: list[np.ndarray] | None = None) -> None:
+def storing(dtypes: list[DType], values: dict[str, Expr]) -> Task:
     """A task that stores each value by itself, over 5 by 7 elements."""
-    arrays = contents or [numbers(dtype, k) for k, dtype in enumerate(dtypes)]
     operands = [Operand(f"in{k}", dtype, (5, 7), (7, 1)) for k, dtype in enumerate(dtypes)]
     operands += [Operand(f"out_{name}", value.dtype, (5, 7), (7, 1)) for name, value in values.items()]
     at = (index("i0"), index("i1"))
-    task = Task((5, 7), tuple(operands), tuple(Store(f"out_{name}", at, value) for name, value in values.items()))
+    return Task((5, 7), tuple(operands), tuple(Store(f"out_{name}", at, value) for name, value in values.items()))
+
+
+def run(dtypes: list[DType], values: dict[str, Expr], folder: Path, contents: list[np.ndarray] | None = None) -> None:
+    arrays = contents or [numbers(dtype, k) for k, dtype in enumerate(dtypes)]
+    task = storing(dtypes, values)
     given = {f"in{k}": array for k, array in enumerate(arrays)}
     check(nest(task, DEVICE), task, given, folder, times=8)
 
 
-@by_name
-def test_words_of_one_operand(dtype: DType, tmp_path: Path) -> None:
+def of_one_operand(dtype: DType) -> dict[str, Expr]:
     words = UNARY - {"bitnot"} if dtype.is_float else OF_INTEGERS if dtype.is_integer else {"not"}
     words -= (
         {"floor", "ceil", "round"} if dtype.is_integer and dtype.bits == 64 else set()
     )  # by way of float64 in NumPy
-    run([dtype], {op: unary(op, x(0, dtype)) for op in sorted(words)}, tmp_path)
+    return {op: unary(op, x(0, dtype)) for op in sorted(words)}
 
 
 @by_name
-def test_words_of_two_operands(dtype: DType, tmp_path: Path) -> None:
+def test_words_of_one_operand(dtype: DType, tmp_path: Path) -> None:
+    run([dtype], of_one_operand(dtype), tmp_path)
+
+
+def of_two_operands(dtype: DType) -> dict[str, Expr]:
     words = BINARY - OF_LOGIC - OF_BITS if dtype.is_float else BINARY - OF_LOGIC if dtype.is_integer else OF_LOGIC
     words -= {"pow"} if dtype.is_integer else {"floordiv"}  # NumPy has NaN for the floor of an infinite quotient
     values = {op: binary(op, x(0, dtype), x(1, dtype)) for op in sorted(words)}
@@ -77,8 +84,12 @@ def test_words_of_two_operands(dtype: DType, tmp_path: Path) -> None:
         for op in sorted(words - OF_LOGIC)
     }
     values |= {f"one_{op}": binary(op, const(1, dtype), x(0, dtype)) for op in sorted(words)}
-    values |= {op: compare(op, x(0, dtype), x(1, dtype)) for op in sorted(COMPARE)}
-    run([dtype, dtype], values, tmp_path)
+    return values | {op: compare(op, x(0, dtype), x(1, dtype)) for op in sorted(COMPARE)}
+
+
+@by_name
+def test_words_of_two_operands(dtype: DType, tmp_path: Path) -> None:
+    run([dtype, dtype], of_two_operands(dtype), tmp_path)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=[dtype.name for dtype in INTEGERS])

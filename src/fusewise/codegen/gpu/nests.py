@@ -75,12 +75,14 @@ def certain_reductions(task: Task) -> list[Expr]:
 
 @record(frozen=True)
 class RowLayout:
-    """Axes that reductions depend on, and the others; how many rows a block takes, by how many lanes."""
+    """Axes that reductions depend on, and the others; how many rows a block takes, by how many lanes. `is_beside`: elements of
+    neighbouring rows lie beside each other, and not those of a row."""
 
     rows: tuple[tuple[str, int], ...]
     columns: tuple[tuple[str, int], ...]
     row_tile: int
     lanes: int
+    is_beside: bool = False
 
     @property
     def row_count(self) -> int:
@@ -119,13 +121,13 @@ def layout_of(writer: TritonWriter, device: Device) -> RowLayout | None:
     if steps < (_SHARED if columns else _LONG):
         return None
     count = math.prod(extent for _, extent in rows)
-    beside = bool(rows) and not columns and _beside_in_rows(writer, reductions, rows[-1][0])
-    if beside and count >= device.sms * _FULL:
+    beside = bool(rows) and _beside_in_rows(writer, reductions, rows[-1][0])
+    if beside and not columns and count >= device.sms * _FULL:
         return None
     longest = max(steps, math.prod(extent for _, extent in columns))
     if beside:
         row_tile = min(32, next_power(count))
-        return RowLayout(rows, columns, row_tile, min(next_power(steps), WIDEST // row_tile))
+        return RowLayout(rows, columns, row_tile, min(next_power(longest), WIDEST // row_tile), is_beside=True)
     lanes = min(next_power(longest), WIDEST)
     return RowLayout(rows, columns, max(1, min(next_power(count), WIDEST // 4 // lanes)), lanes)
 
@@ -164,9 +166,9 @@ def _flat(writer: TritonWriter, device: Device) -> tuple[int, int, str]:
     return -(-count // block), warps_for(block, 1 if loops else 4), f"flat, {block} elements to a block"
 
 
-def warps_for(elements: int, each: int) -> int:
-    """Warps of a block whose threads have so many elements each, at most 8."""
-    return max(1, min(8, next_power(elements // (32 * each))))
+def warps_for(elements: int, each: int, most: int = 8) -> int:
+    """Warps of a block whose threads have so many elements each."""
+    return max(1, min(most, next_power(elements // (32 * each))))
 
 
 def _by_rows(writer: TritonWriter, layout: RowLayout) -> tuple[int, int, str]:

@@ -1,0 +1,55 @@
+"""What the interpreter runs, Triton compiles: it accepts names that the compiler does not. No GPU is needed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.codegen.gpu.interpreting import needs_triton
+from tests.codegen.gpu.test_nests import at, dense, padded, task_of
+from tests.codegen.gpu.test_rows import channel_softmax, layer_norm, softmax
+from tests.codegen.gpu.test_words import of_one_operand, of_two_operands, storing
+
+from fusewise.codegen.gpu.device import device_named
+from fusewise.codegen.gpu.nests import nest
+from fusewise.codegen.gpu.rows import rows
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT8, INT64, dtype_named
+from fusewise.lower.task import Task
+from fusewise.ops.expr import Expr, index, load, reduce, select
+from fusewise.runtime.gpu.compile import TritonCompiler
+
+pytestmark = [needs_triton, pytest.mark.slow]
+
+
+def gathered() -> Task:
+    """Rows at positions from data, one of them only under a condition, and the sum of each."""
+    position = Expr("bounded", INT64, (load("in1", INT64, at("i0")),), (0, 3, 0))
+    total = reduce("sum", (("r0", 90),), load("in0", FLOAT32, (position, index("r0"))))
+    value = select(load("in2", dtype_named("bool"), at("i0")), total, load("in0", FLOAT32, (position, index("i1"))))
+    operands = dense("in0", FLOAT32, (4, 90)), dense("in1", INT64, (6,)), dense("in2", dtype_named("bool"), (6,))
+    return task_of(value, (6, 90), *operands)
+
+
+def column_sums() -> Task:
+    return task_of(
+        reduce("sum", (("r0", 700),), load("in0", INT8, at("r0", "i0"))), (33,), dense("in0", INT8, (700, 33))
+    )
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90"])
+def test_kernels_compile_without_spills(name: str) -> None:
+    device = device_named(name)
+    kernels = [
+        rows(task, device)
+        for task in (softmax(7, 100), softmax(900, 4000), layer_norm(64, 768), channel_softmax(2, 21, 500))
+    ]
+    nests = [softmax(7, 100), softmax(3, 3000, FLOAT16), padded(), gathered(), column_sums()]
+    for kind in ("float32", "bfloat16", "int64", "uint8"):
+        dtype = dtype_named(kind)
+        nests += [storing([dtype], of_one_operand(dtype)), storing([dtype, dtype], of_two_operands(dtype))]
+    kernels += [nest(task, device) for task in nests]
+    with TritonCompiler() as compiler:
+        cubins = compiler.compile(kernels, device)
+    for kernel, cubin in zip(kernels, cubins, strict=True):
+        assert cubin.threads == 32 * kernel.warps
+        assert cubin.parameters == len(kernel.arguments)
+        table = 40 if "libdevice.sin" in kernel.source else 0  # libdevice keeps digits of 2 / pi there for large angles
+        assert cubin.stack_bytes <= table, f"{kernel.way} of {kernel.symbol} spills"
