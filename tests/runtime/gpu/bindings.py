@@ -44,6 +44,7 @@ class Bindings:
         self.held: set[Any] = set()
         self.shared: dict[str, int] = {}
         self.kept = 0
+        self.launched = 0
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
@@ -101,6 +102,25 @@ class Bindings:
 
     def cuStreamDestroy(self, stream: int) -> Any:
         self.held.remove(stream)
+        return (OK,)
+
+    def cuEventCreate(self, flags: int) -> Any:
+        assert flags == 0
+        event = SimpleNamespace(key=self._new("event"), at=None)
+        return OK, event
+
+    def cuEventRecord(self, event: Any, stream: int) -> Any:
+        assert event.key in self.held
+        assert stream in self.held
+        event.at = self.launched
+        return (OK,)
+
+    def cuEventElapsedTime(self, first: Any, second: Any) -> Any:
+        """Milliseconds: one for each launch between two."""
+        return OK, float(second.at - first.at)
+
+    def cuEventDestroy(self, event: Any) -> Any:
+        self.held.remove(event.key)
         return (OK,)
 
     def cuStreamSynchronize(self, stream: int) -> Any:
@@ -171,6 +191,7 @@ class Bindings:
     def _run(self, function: str, values: list[int]) -> None:
         arrays = [np.ctypeslib.as_array((ctypes.c_float * COUNT).from_address(value)) for value in values]
         arrays[-1][:] = BY_NUMPY[function](*arrays[:-1])
+        self.launched += 1
 
     def cuGraphCreate(self, flags: int) -> Any:
         graph = self._new("graph")

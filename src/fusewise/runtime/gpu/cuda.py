@@ -7,8 +7,9 @@ while this module calls. Tried on a stand-in for the bindings; it has not run on
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -213,6 +214,28 @@ class CudaDriver:
     def synchronise(self) -> None:
         with self._here():
             self._call("cuStreamSynchronize", self._stream)
+
+    def timed(self, works: Sequence[Callable[[], object]]) -> list[float]:
+        events: list[Any] = []
+        try:
+            for _ in range(len(works) + 1):
+                with self._here():
+                    events.append(self._call("cuEventCreate", 0))
+            self._record(events[0])
+            for work, event in zip(works, events[1:], strict=True):
+                work()
+                self._record(event)
+            self.synchronise()
+            with self._here():
+                return [1e3 * self._call("cuEventElapsedTime", *pair) for pair in pairwise(events)]
+        finally:
+            with suppress(FusewiseError), self._here():
+                for event in events:
+                    self._call("cuEventDestroy", event)
+
+    def _record(self, event: Any) -> None:
+        with self._here():
+            self._call("cuEventRecord", event, self._stream)
 
     def close(self) -> None:
         if self._closed:

@@ -7,7 +7,7 @@ numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -191,6 +191,10 @@ class Driver(Protocol):
 
     def synchronise(self) -> None:
         """Wait until everything is done."""
+
+    def timed(self, works: Sequence[Callable[[], object]]) -> list[float]:
+        """Call each of `works`, which give work to the stream, one after the other: microseconds of the device's clock for
+        each, when all is done. What the device waits for to be given work counts as well."""
 
     def close(self) -> None:
         """Give everything back. It is not used afterwards; twice is no error."""

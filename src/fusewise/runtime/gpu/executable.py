@@ -157,6 +157,27 @@ class GpuExecutable:
                 targets[number] = found
             self._run(feeds, targets, ())
 
+    # --- for who measures ---------------------------------------------------------------------------------------------------
+
+    @property
+    def driver(self) -> Driver:
+        """The device that it runs on."""
+        return self._driver
+
+    @property
+    def launches(self) -> Mapping[int, Launch]:
+        """By the number of its step each launch, as the last run made it."""
+        parts = (part for part in self._parts if isinstance(part, _Stretch))
+        of_step = {id(step): launch for part in parts for step, launch in zip(part.steps, part.launches, strict=True)}
+        return {number: of_step[id(step)] for number, step in enumerate(self.program.steps) if id(step) in of_step}
+
+    def replay(self) -> None:
+        """Run all steps once more on the inputs of the last run. Nothing is copied for it or given back, and no launch waited
+        for."""
+        with self._turn:
+            self._check_open()
+            self._steps()
+
     # --- one run ----------------------------------------------------------------------------------------------------------
 
     def _run(self, feeds: Mapping[str, Any], targets: Mapping[int, Foreign], wanted: Sequence[int]) -> dict[str, Any]:
@@ -166,12 +187,7 @@ class GpuExecutable:
         try:
             after = self._point(given, targets)
             self._feed(given)
-            objects: dict[str, Any] = dict(self.program.objects)
-            for part in self._parts:
-                if isinstance(part, _Stretch):
-                    part.graph.launch()
-                else:
-                    self._host_stretch(part, objects)
+            objects = self._steps()
             for number, target in after.items():
                 port = self.program.outputs[number]
                 self._driver.copy_within(target.address, self._where[port.buffer], _nbytes(port))
@@ -188,6 +204,16 @@ class GpuExecutable:
             raise
         if self._faults is not None:
             self._faults.check()
+        return objects
+
+    def _steps(self) -> dict[str, Any]:
+        """Give all steps to the device, host steps between them; the objects that these made."""
+        objects: dict[str, Any] = dict(self.program.objects)
+        for part in self._parts:
+            if isinstance(part, _Stretch):
+                part.graph.launch()
+            else:
+                self._host_stretch(part, objects)
         return objects
 
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -53,17 +53,29 @@ class _Function:
     owner: int
 
 
+def _one(kernel: GpuKernel) -> float:
+    return 1.0
+
+
 class FakeDriver:
     """A device of an `architecture` with `nbytes` of memory. Graphs draw their orders from `seed`.
 
     With `lost_after` the device is lost while it makes that launch, counted from 0. `launches` says how many it made,
-    `orders` in which order each run of a graph made its own.
+    `orders` in which order each run of a graph made its own. A launch takes the microseconds that `takes` says of its kernel:
+    one, where it is not given.
     """
 
     def __init__(
-        self, architecture: str = "sm_90", nbytes: int = 1 << 28, *, seed: int = 0, lost_after: int | None = None
+        self,
+        architecture: str = "sm_90",
+        nbytes: int = 1 << 28,
+        *,
+        seed: int = 0,
+        lost_after: int | None = None,
+        takes: Callable[[GpuKernel], float] = _one,
     ) -> None:
-        self.architecture, self.lost_after = architecture, lost_after
+        self.architecture, self.lost_after, self.takes = architecture, lost_after, takes
+        self.clock_us = 0.0
         self.launches = 0
         self.orders: list[tuple[int, ...]] = []
         self.random = random.Random(seed)
@@ -182,6 +194,7 @@ class FakeDriver:
         if "error" in answer:
             kind = BrokenAccess if answer["error"] == "OutsideSpans" else FusewiseError
             raise kind(f"{who}: {answer['text']}")
+        self.clock_us += self.takes(kernel)
 
     def graph(self, launches: Sequence[Launch], edges: Sequence[tuple[int, int]]) -> FakeGraph:
         self.check()
@@ -189,6 +202,14 @@ class FakeDriver:
 
     def synchronise(self) -> None:
         self.check()
+
+    def timed(self, works: Sequence[Callable[[], object]]) -> list[float]:
+        found = []
+        for work in works:
+            begin = self.clock_us
+            work()
+            found.append(self.clock_us - begin)
+        return found
 
     def close(self) -> None:
         if not self._closed:
