@@ -1,7 +1,8 @@
 """GPUs as data: one row for each architecture that kernels are written for. Nothing here asks the machine.
 
-Per multiprocessor (shared memory, registers, threads): CUDA Programming Guide, appendix "Compute Capabilities". Of the product that
-stands for an architecture (multiprocessors, level-2 cache, bandwidth, peaks without sparsity) the maker's data sheets:
+Per multiprocessor (shared memory, registers, threads, blocks): CUDA Programming Guide, appendix "Compute Capabilities". Of the
+product that stands for an architecture (multiprocessors, level-2 cache, bandwidth, peaks without sparsity) the maker's data
+sheets:
 
 - sm_80: A100 40 GB SXM, "NVIDIA A100 Tensor Core GPU Architecture" (2020)
 - sm_86: A10, its data sheet (2022), and "NVIDIA Ampere GA102 GPU Architecture" for the cache
@@ -41,6 +42,7 @@ class Device:
     bytes_per_second: float
     peaks: tuple[tuple[str, float], ...]
     registers_per_sm: int = 1 << 16
+    blocks_per_sm: int = 32
     launch_us: float = _LAUNCH_US
 
     def peak(self, kind: str) -> float:
@@ -63,8 +65,12 @@ _KIB, _MIB = 1 << 10, 1 << 20
 
 DEVICES: tuple[Device, ...] = (
     Device("sm_80", "A100", 108, 164 * _KIB, 163 * _KIB, 2048, 40 * _MIB, 1.555e12, _peaks(19.5, 156, 312)),
-    Device("sm_86", "A10", 72, 100 * _KIB, 99 * _KIB, 1536, 6 * _MIB, 0.6e12, _peaks(31.2, 62.5, 125)),
-    Device("sm_89", "L40S", 142, 100 * _KIB, 99 * _KIB, 1536, 96 * _MIB, 0.864e12, _peaks(91.6, 183, 362)),
+    Device(
+        "sm_86", "A10", 72, 100 * _KIB, 99 * _KIB, 1536, 6 * _MIB, 0.6e12, _peaks(31.2, 62.5, 125), blocks_per_sm=16
+    ),
+    Device(
+        "sm_89", "L40S", 142, 100 * _KIB, 99 * _KIB, 1536, 96 * _MIB, 0.864e12, _peaks(91.6, 183, 362), blocks_per_sm=24
+    ),
     Device("sm_90", "H100", 132, 228 * _KIB, 227 * _KIB, 2048, 50 * _MIB, 3.35e12, _peaks(66.9, 494.7, 989.4)),
     Device("sm_100", "B200", 148, 228 * _KIB, 227 * _KIB, 2048, 126 * _MIB, 8e12, _peaks(75, 1100, 2250)),
 )
