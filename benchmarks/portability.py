@@ -43,7 +43,7 @@ KIND = "fusewise portability 1"
 
 def installed() -> tuple[str, ...]:
     """The runtimes that can be compared with here, PyTorch as compiled."""
-    return tuple(peer.name for peer in PEERS if not peer.missing and peer.name != "torch")
+    return tuple(peer.name for peer in PEERS if peer.opener and not peer.missing and peer.name != "torch")
 
 
 def described(threads: int | None, held: str | None) -> dict[str, Any]:

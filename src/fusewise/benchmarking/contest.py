@@ -93,7 +93,7 @@ def _opened(
     for k, row in enumerate(rows):
         progress(f"opening in {row.name}", k / len(rows))
         try:
-            sessions[row.name] = opener_of(row)(subject, threads)
+            sessions[row.name] = opener_of(row, subject.device)(subject, threads)
         except Exception as error:
             # A peer may raise anything; one that cannot take the model is a result, not the end of the comparison.
             if k == 0 or isinstance(error, FusewiseError):

@@ -115,7 +115,7 @@ def child(job: Mapping[str, Any]) -> None:
     feeds = load_feeds(Path(job["feeds"]))
     for package in peer.packages:
         importlib.import_module(package)
-    opener = opener_of(peer)
+    opener = opener_of(peer, subject.device)
     begin = time.perf_counter()
     session = opener(subject, job["threads"])
     opened = time.perf_counter()

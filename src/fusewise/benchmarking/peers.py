@@ -1,7 +1,8 @@
 """Other runtimes behind one seam: each opens a model with the same number of threads and runs it on the same feeds.
 
-All run float32 as float32, unless the subject allows bfloat16, at their best settings for latency. Rows name their opener and
-do not import it, so that the table costs nothing and a meter's child process can find the same opener by name.
+All run float32 as float32, unless the subject allows bfloat16, at their best settings for latency; those on a GPU stand in
+`benchmarking.gpu_peers`. Rows name their opener and do not import it, so that the table costs nothing and a meter's child process
+can find the same opener by name.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ __all__ = ["OURS", "PEERS", "Peer", "Session", "Subject", "opener_of", "peers_na
 @dataclass(frozen=True)
 class Subject:
     """What is measured: an ONNX file, the same model as a saved `torch.export` program where there is one, the
-    input names in order, and options (plain JSON values), of which other runtimes read shapes and precision."""
+    input names in order, and options (plain JSON values), of which other runtimes read shapes, precision and device."""
 
     path: Path
     inputs: tuple[str, ...] = ()
     program: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """What the model runs on here, as users write it."""
+        return str(self.options.get("device", "cpu"))
 
 
 class Session(Protocol):
@@ -46,12 +52,18 @@ class Opener(Protocol):
 
 @dataclass(frozen=True)
 class Peer:
-    """One runtime. `opener` is `module:function`, `packages` what it imports."""
+    """One runtime. `opener` is `module:function`, `packages` what it imports, `gpu_opener` what opens it on a GPU.
+
+    One without an `opener` runs on GPUs alone, one without a `gpu_opener` on the CPU whatever the model's device. `wheel` is what
+    is installed to have it, where that is not named as the packages are.
+    """
 
     name: str
     packages: tuple[str, ...]
     opener: str
     needs_program: bool = False
+    gpu_opener: str = ""
+    wheel: str = ""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -62,8 +74,34 @@ class Peer:
 PEERS: tuple[Peer, ...] = (
     Peer("onnxruntime", ("onnxruntime",), "fusewise.benchmarking.peers:open_onnxruntime"),
     Peer("openvino", ("openvino",), "fusewise.benchmarking.peers:open_openvino"),
-    Peer("torch", ("torch",), "fusewise.benchmarking.peers:open_torch", needs_program=True),
-    Peer("torch.compile", ("torch",), "fusewise.benchmarking.peers:open_torch_compile", needs_program=True),
+    Peer(
+        "torch",
+        ("torch",),
+        "fusewise.benchmarking.peers:open_torch",
+        needs_program=True,
+        gpu_opener="fusewise.benchmarking.gpu_peers:open_torch_on_gpu",
+    ),
+    Peer(
+        "torch.compile",
+        ("torch",),
+        "fusewise.benchmarking.peers:open_torch_compile",
+        needs_program=True,
+        gpu_opener="fusewise.benchmarking.gpu_peers:open_torch_compile_on_gpu",
+    ),
+    Peer(
+        "onnxruntime-cuda",
+        ("onnxruntime",),
+        "",
+        gpu_opener="fusewise.benchmarking.gpu_peers:open_onnxruntime_cuda",
+        wheel="onnxruntime-gpu",
+    ),
+    Peer(
+        "tensorrt",
+        ("onnxruntime",),
+        "",
+        gpu_opener="fusewise.benchmarking.gpu_peers:open_tensorrt",
+        wheel="onnxruntime-gpu",
+    ),
 )
 
 
@@ -71,20 +109,31 @@ OURS = Peer("fusewise", ("numpy", "onnx", "llvmlite.binding"), "fusewise.contest
 """This program. What it imports before it opens a model is not part of a load time, as other runtimes' libraries are not."""
 
 
-def peers_named(names: tuple[str, ...]) -> tuple[Peer, ...]:
-    """The rows of `PEERS` with these names; `UsageError` for a name that is unknown or not installed."""
+def peers_named(names: tuple[str, ...], device: str = "cpu") -> tuple[Peer, ...]:
+    """The rows of `PEERS` with these names, to be compared with a model on `device`; `UsageError` for a name that is unknown, not
+    installed, or of a runtime that has no use for the device."""
     table = {peer.name: peer for peer in PEERS}
     for name in names:
         if name not in table:
             raise no_such("runtime", name, table)
-        if table[name].missing:
-            raise UsageError(f"{name} is not installed; install it with: pip install {' '.join(table[name].missing)}")
+        peer = table[name]
+        if not peer.opener and device == "cpu":
+            raise UsageError(f"{name} runs on a GPU, and the model on the CPU: give --device cuda, or leave {name} out")
+        if peer.missing:
+            wheel = peer.wheel or " ".join(peer.missing)
+            raise UsageError(f"{name} is not installed; install it with: pip install {wheel}")
+        if peer.gpu_opener and device != "cpu":
+            from fusewise.benchmarking.gpu_peers import absence_of
+
+            if reason := absence_of(name):
+                raise UsageError(f"{name} cannot be compared with: {reason}")
     return tuple(table[name] for name in names)
 
 
-def opener_of(peer: Peer) -> Opener:
-    """The function that opens a model in this runtime."""
-    module, _, function = peer.opener.partition(":")
+def opener_of(peer: Peer, device: str = "cpu") -> Opener:
+    """The function that opens a model in this runtime, to be compared with one on `device`."""
+    chosen = peer.gpu_opener if peer.gpu_opener and device != "cpu" else peer.opener
+    module, _, function = chosen.partition(":")
     return cast(Opener, getattr(importlib.import_module(module), function))
 
 
