@@ -5,11 +5,13 @@ What compiles a graph does so by these two, be it to run it, to tune it or to me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.gpu.device import Device
+from fusewise.codegen.gpu.program import GpuProgram
 from fusewise.fusion.cost import CostSource
 from fusewise.fusion.plan import Plan, given, measured, plan
 from fusewise.ir.graph import Graph
@@ -17,7 +19,20 @@ from fusewise.lower.program import Program
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
-__all__ = ["CompilationChoice", "Making", "Planned", "generated", "grouped", "program_of"]
+if TYPE_CHECKING:
+    from fusewise.passes.runner import Pass
+
+__all__ = [
+    "CompilationChoice",
+    "GpuMaking",
+    "GpuPlanned",
+    "Making",
+    "Planned",
+    "generated",
+    "gpu_planned",
+    "grouped",
+    "program_of",
+]
 
 
 @dataclass(frozen=True)
@@ -104,3 +119,53 @@ def generated(groups: Plan, making: Making, trace: Trace, choice: CompilationCho
         strict=making.strict,
         ways={} if choice is None else choice.ways,
     )
+
+
+@dataclass(frozen=True)
+class GpuMaking:
+    """How a graph becomes a program for `device`: in which `precision` (`codegen.gpu.legal.GPU_PRECISIONS`), after which `passes`,
+    with groups by which planner. The others as in `Making`."""
+
+    device: Device
+    precision: str = "float32"
+    fusion: str = "dnnfusion"
+    exact: bool = False
+    strict: bool = False
+    passes: bool | Sequence[Pass] = True
+    disable: tuple[str, ...] = ()
+
+    @property
+    def trace(self) -> Trace:
+        """A new one."""
+        return Trace(disabled=frozenset(self.disable))
+
+
+@dataclass(frozen=True)
+class GpuPlanned:
+    """As `Planned`, for a GPU."""
+
+    bound: Graph
+    clean: Graph
+    graph: Graph
+    plan: Plan
+    program: GpuProgram
+
+
+def gpu_planned(bound: Graph, making: GpuMaking, trace: Trace | None = None) -> GpuPlanned:
+    """From a graph of known sizes to a program for a GPU: passes, groups, kernels. No GPU is asked for.
+
+    Raises `UnsupportedModel` where sizes are free or, under `strict`, nodes run on the host; `UsageError` for a precision or
+    a planner that there is not.
+    """
+    from fusewise.codegen.gpu.assemble import gpu_program
+    from fusewise.codegen.gpu.legal import for_gpu, gpu_passes
+    from fusewise.passes.pipeline import run
+
+    trace = making.trace if trace is None else trace
+    clean = run(bound, gpu_passes(making.passes), trace, exact=making.exact)
+    graph = for_gpu(clean, making.precision, trace, exact=making.exact)
+    groups = plan(graph, trace, making.fusion)
+    program = gpu_program(
+        groups.partition, making.device, making.precision, trace, strict=making.strict, exact=making.exact
+    )
+    return GpuPlanned(bound, clean, graph, groups, program)

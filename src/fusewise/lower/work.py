@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import partial
+from types import MappingProxyType
 
 from fusewise.ir.deciding import hint, known_equal
 from fusewise.ir.dtypes import UINT8
@@ -109,14 +110,21 @@ def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
     return ""
 
 
-def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) -> Lowered:
-    """Turn every group into work. A group of host nodes and others is first taken apart.
+_NONE: Mapping[int, str] = MappingProxyType({})
+
+
+def lower_partition(
+    partition: Partition, trace: Trace, *, exact: bool = False, refused: Mapping[int, str] = _NONE
+) -> Lowered:
+    """Turn every group into work. A group of host nodes and others is first taken apart. `refused` has nodes by number that are
+    for the host whatever they are, and why.
 
     `trace.disabled` may name the layout optimisations `INTRA_BLOCK` and `INTER_BLOCK`. Raises `InvalidModel` for a node that needs
     more of an operand than there is.
     """
     graph, proofs = partition.graph, Proofs()
-    reasons = {i: reason for i, node in enumerate(graph.nodes) if (reason := host_reason(graph, node, proofs))}
+    found = ((i, host_reason(graph, node, proofs) or refused.get(i, "")) for i, node in enumerate(graph.nodes))
+    reasons = {i: reason for i, reason in found if reason}
     whole = {i: family for i, node in enumerate(graph.nodes) if i not in reasons and (family := whole_family(node))}
     reasons |= {i: "refused" for i, family in whole.items() if not _may_run(graph.nodes[i], family, trace)}
     partition = _refine(partition, frozenset(reasons))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fusewise.ir.dtypes import DType
+from fusewise.lower.program import Packing
 from fusewise.lower.task import Task
 from fusewise.records import record
 
@@ -39,7 +40,8 @@ class GpuKernel:
     `arguments` are the task's operands by name, in order, then `fault` where it reads positions from data, then `scratch` where
     `scratch_bytes` are needed; `types` has what each points to (`POINTERS`), and `alignments` what its address is a multiple
     of, in bytes. `grid` is in blocks, each of `warps` warps of 32 threads; `stages`: how many steps of a loop are loaded ahead.
-    `way` says for people what it does. `source` is complete but for `IMPORTS`.
+    `way` says for people what it does. `source` is complete but for `IMPORTS`. `packed` has constants by their operands' names
+    that are wanted rearranged; their packings have `parts`, which say how large they become.
     """
 
     symbol: str
@@ -53,6 +55,7 @@ class GpuKernel:
     way: str = ""
     scratch_bytes: int = 0
     then: tuple[GpuKernel, ...] = ()
+    packed: tuple[tuple[str, Packing], ...] = ()
 
 
 def pointer_type(dtype: DType) -> str:

@@ -21,7 +21,7 @@ from fusewise.ir.graph import Constant
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.memory import ALIGNMENT as CACHE_LINE
 from fusewise.lower.memory import Lifetime, plan_arena
-from fusewise.lower.program import DataPosition, HostStep, Packing, Place, Port
+from fusewise.lower.program import Account, DataPosition, HostStep, Packing, Place, Port
 from fusewise.records import record
 
 __all__ = [
@@ -103,7 +103,8 @@ class GpuProgram:
     (`float32`: three products of TF32, `exact`: IEEE without contraction, `tf32`, `float16`, `bfloat16`).
 
     `kernels` are distinct, and each is one launch. `objects` are constants that only host steps read. `arena_bytes` is what
-    the buffers of the arena need; a step of no blocks is left out. The rest is as in `lower.program.Program`.
+    the buffers of the arena need; a step of no blocks is left out. The rest is as in `lower.program.Program`; `accounts` are for
+    people.
     """
 
     device: str
@@ -117,6 +118,7 @@ class GpuProgram:
     groups: int = 0
     opsets: tuple[tuple[str, int], ...] = ()
     objects: tuple[tuple[str, np.ndarray], ...] = field(default=(), compare=False)
+    accounts: tuple[Account, ...] = field(default=(), compare=False)
 
     @property
     def launches(self) -> int:

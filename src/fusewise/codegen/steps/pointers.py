@@ -16,7 +16,7 @@ from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.work import HostWork, TaskWork
 from fusewise.trace import Trace
 
-__all__ = ["SITE_BYTES", "STEP_SIZES", "place_arguments"]
+__all__ = ["SITE_BYTES", "STEP_SIZES", "constant_area", "host_read", "host_write", "place_arguments", "value_area"]
 
 STEP_SIZES = Area(("sizes",), Buffer("sizes", 0))
 """The numbers of a step's own sizes, which are no buffer of the program."""
@@ -33,8 +33,8 @@ def place_arguments(draft: ProgramDraft, target: Target, trace: Trace) -> Progra
 
     def placed(number: int, fault: int, step: TaskDraft | HostDraft) -> TaskDraft | HostDraft:
         if isinstance(step, HostDraft):
-            reads = tuple(_host_read(draft, step.work, value) for value in step.work.reads)
-            return replace(step, reads=reads, writes=tuple(_host_write(draft, value) for value in step.work.writes))
+            reads = tuple(host_read(draft, step.work, value) for value in step.work.reads)
+            return replace(step, reads=reads, writes=tuple(host_write(draft, value) for value in step.work.writes))
 
         own = {"fault": Pointer(faults, fault), "scratch": _scratch(step, number, target.workers)}
 
@@ -87,24 +87,25 @@ def _operand(draft: ProgramDraft, work: TaskWork, argument: Argument) -> Pointer
     operand = work.bound.task.operand(argument.name)
     value = work.bound.values[argument.name]
     if operand.constant:
-        return Pointer(_constant(draft, value, argument.packing))
+        return Pointer(constant_area(draft, value, argument.packing))
     root, offset = work.places[argument.name]
     itemsize = operand.dtype.itemsize
     apart = 0 if any(root in found.single for found in draft.stretches) else work.between.get(argument.name, 0)
-    return Pointer(_value(draft, root, value), offset * itemsize, per_sample=apart * itemsize)
+    return Pointer(value_area(draft, root, value), offset * itemsize, per_sample=apart * itemsize)
 
 
-def _value(draft: ProgramDraft, root: str, value: str) -> Area:
+def value_area(draft: ProgramDraft, root: str, value: str) -> Area:
     """The memory of a root: the caller's, a constant's, or planned."""
     port = draft.ports.get(root)
     if port is not None:
         return port
     if root in draft.graph.constants:
-        return _constant(draft, root, None)
+        return constant_area(draft, root, None)
     return Area(("value", root), Buffer("arena", draft.root_bytes(root, value)))
 
 
-def _constant(draft: ProgramDraft, value: str, packing: Packing | None) -> Area:
+def constant_area(draft: ProgramDraft, value: str, packing: Packing | None) -> Area:
+    """A constant as it is, or packed."""
     constant = draft.graph.constants[value]
     if isinstance(constant, SizesConstant):
         contents = tuple(constant.array.reshape(-1).tolist())
@@ -113,18 +114,20 @@ def _constant(draft: ProgramDraft, value: str, packing: Packing | None) -> Area:
     return Area(name, Buffer("constant", constant.type.nbytes, 0, value, constant, packing))
 
 
-def _host_read(draft: ProgramDraft, work: HostWork, value: str) -> tuple[str, Pointer | None, ValueType | None]:
+def host_read(draft: ProgramDraft, work: HostWork, value: str) -> tuple[str, Pointer | None, ValueType | None]:
+    """What host nodes read, where that is in native memory, and its type."""
     found = work.reads[value]
     if found is None:
         return value, None, None
     kind = draft.graph.tensor(value)
     root, offset, strides = found
-    return value, Pointer(_value(draft, root, value), offset * kind.dtype.itemsize, strides=strides), kind
+    return value, Pointer(value_area(draft, root, value), offset * kind.dtype.itemsize, strides=strides), kind
 
 
-def _host_write(draft: ProgramDraft, value: str) -> tuple[str, Pointer | None, ValueType | None]:
+def host_write(draft: ProgramDraft, value: str) -> tuple[str, Pointer | None, ValueType | None]:
+    """The same of what they write."""
     kind = in_memory(draft.graph.types.get(value))
     if kind is None or value not in draft.lowered.layout.storage:
         return value, None, None
     storage = draft.lowered.layout.storage[value]
-    return value, Pointer(_value(draft, storage.root, value), storage.offset * kind.dtype.itemsize), kind
+    return value, Pointer(value_area(draft, storage.root, value), storage.offset * kind.dtype.itemsize), kind

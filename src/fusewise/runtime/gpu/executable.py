@@ -126,14 +126,14 @@ class GpuExecutable:
         dtypes or shapes that do not fit, `InvalidData` for indices that are out of bounds, `DeviceLost` when the device was
         lost.
         """
-        wanted = chosen_outputs(self._numbers, output_names)
+        wanted = self._chosen(output_names)
         with self._turn:
             objects = self._run(feeds, {}, wanted)
             return [self._result(self.program.outputs[number], objects) for number in wanted]
 
     def run_on_device(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[DeviceArray]:
         """As `run`, and outputs stay on the device: they lie in the program's memory, so the next run overwrites them."""
-        wanted = chosen_outputs(self._numbers, output_names)
+        wanted = self._chosen(output_names)
         for number in wanted:
             self._lies_there(self.program.outputs[number])
         with self._turn:
@@ -177,6 +177,10 @@ class GpuExecutable:
         with self._turn:
             self._check_open()
             self._steps()
+
+    def _chosen(self, names: Sequence[str] | None) -> list[int]:
+        """Outputs by number; all for None, one that there is twice also twice."""
+        return list(range(len(self.program.outputs))) if names is None else chosen_outputs(self._numbers, names)
 
     # --- one run ----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,95 @@
+"""Which kernel a GPU runs a task by: of the families the first that accepts, else the same of the task without its anchor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fusewise.codegen.gpu.device import Device
+from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
+from fusewise.codegen.gpu.nests import nest
+from fusewise.codegen.gpu.rows import rows
+from fusewise.lower.task import Task
+from fusewise.lower.work import TaskWork
+from fusewise.records import record
+from fusewise.trace import Trace
+
+__all__ = ["FAMILIES", "ChosenKernel", "GpuChoice", "KernelFamily", "alternatives"]
+
+
+@record(frozen=True, slots=True)
+class KernelFamily:
+    """Kernels that are written alike. `write(task, device, precision)` gives one for a task, or raises `NoKernel`; `precision` is
+    what products of float32 are computed in, one of `float32 exact tf32`."""
+
+    name: str
+    write: Callable[[Task, Device, str], GpuKernel]
+
+
+def _rows(task: Task, device: Device, precision: str) -> GpuKernel:
+    return rows(task, device)
+
+
+def _nest(task: Task, device: Device, precision: str) -> GpuKernel:
+    return nest(task, device)
+
+
+FAMILIES: tuple[KernelFamily, ...] = (KernelFamily("rows", _rows), KernelFamily("nest", _nest))
+"""In the order in which they are asked. The last accepts every task that has a definition, and is never refused by name."""
+
+
+@record(frozen=True, slots=True)
+class ChosenKernel:
+    """A kernel, the family that it is of, the work that it does, and why families before did not accept it."""
+
+    family: str
+    kernel: GpuKernel
+    work: TaskWork
+    refusals: tuple[str, ...] = ()
+
+
+def alternatives(task: Task, device: Device, precision: str) -> Iterator[tuple[str, GpuKernel]]:
+    """Every kernel that there is for a task, by the name of its family, the favourite first."""
+    for family in FAMILIES:
+        try:
+            yield family.name, family.write(task, device, precision)
+        except NoKernel:
+            continue
+
+
+class GpuChoice:
+    """Chooses kernels for one program; of equal tasks once, though leave is asked for each."""
+
+    def __init__(self, device: Device, precision: str) -> None:
+        self._device, self._precision = device, precision
+        self._known: dict[tuple[str, str], GpuKernel | NoKernel] = {}
+
+    def of(self, work: TaskWork, trace: Trace) -> ChosenKernel:
+        """The kernel for some work, whose decision `trace` may refuse; `NoKernel` with all refusals when there is none."""
+        refusals: list[str] = []
+        for one in _with_and_without_anchor(work):
+            for family in FAMILIES:
+                found = self._asked(family, one.bound.task)
+                if isinstance(found, NoKernel):
+                    refusals.append(f"{family.name}: {found}")
+                    continue
+                note = f"after {'; '.join(refusals)}" if refusals else "first candidate"
+                allowed = trace.allows("kernel", family.name, one.nodes, note, titles=(one.label,))
+                if allowed or family is FAMILIES[-1]:
+                    return ChosenKernel(family.name, found, one, tuple(refusals))
+                refusals.append(f"{family.name}: refused")
+        raise NoKernel("; ".join(dict.fromkeys(refusals)))
+
+    def _asked(self, family: KernelFamily, task: Task) -> GpuKernel | NoKernel:
+        key = family.name, task.key
+        if key not in self._known:
+            try:
+                self._known[key] = family.write(task, self._device, self._precision)
+            except NoKernel as refusal:
+                self._known[key] = refusal
+        return self._known[key]
+
+
+def _with_and_without_anchor(work: TaskWork) -> Iterator[TaskWork]:
+    yield work
+    if work.plain is not None:
+        yield work.plain()

@@ -1,0 +1,48 @@
+"""A graph that is right for any machine as kernels for GPUs like it: `codegen.legalize` for another sort of machine.
+
+Models of 16 bits stay in them, which tensor cores multiply as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Graph
+from fusewise.passes.mixed_precision import mixed_precision
+from fusewise.passes.pipeline import CLEAN, DEFINED, Pass, run
+from fusewise.passes.short_weights import halved_weights
+from fusewise.passes.unroll_recurrences import unroll_recurrences
+from fusewise.trace import Trace
+from fusewise.words import no_such
+
+__all__ = ["GPU_PRECISIONS", "check_gpu_precision", "for_gpu", "gpu_passes"]
+
+GPU_PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
+    {"float32": (), "tf32": (), "float16": (halved_weights,), "bfloat16": (mixed_precision,)}
+)
+"""What brings a graph of float32 to a precision. Whether products of float32 are computed in TF32 is for their kernels."""
+
+
+def gpu_passes(passes: bool | Sequence[Pass] = True) -> tuple[Pass, ...]:
+    """These passes, the usual ones for True and none for False."""
+    return CLEAN if passes is True else tuple(passes or ())
+
+
+def check_gpu_precision(precision: str, exact: bool) -> None:
+    """Raises `UsageError` for a precision that there is not, and for one that changes answers under `exact`."""
+    if precision not in GPU_PRECISIONS:
+        raise no_such("precision", precision, GPU_PRECISIONS)
+    if exact and precision != "float32":
+        raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
+
+
+def for_gpu(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) -> Graph:
+    """A clean graph as kernels for GPUs like it, in `precision`, one of `GPU_PRECISIONS`.
+
+    What has no kernel of its own but can be written with products is. Raises what `check_gpu_precision` raises.
+    """
+    check_gpu_precision(precision, exact)
+    chosen = DEFINED if exact else (*DEFINED, unroll_recurrences, *GPU_PRECISIONS[precision])
+    return run(graph, chosen, trace)
