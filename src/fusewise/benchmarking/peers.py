@@ -71,6 +71,8 @@ class Peer:
         return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
 
 
+_GPU = "fusewise.benchmarking.gpu_peers"
+
 PEERS: tuple[Peer, ...] = (
     Peer("onnxruntime", ("onnxruntime",), "fusewise.benchmarking.peers:open_onnxruntime"),
     Peer("openvino", ("openvino",), "fusewise.benchmarking.peers:open_openvino"),
@@ -79,27 +81,27 @@ PEERS: tuple[Peer, ...] = (
         ("torch",),
         "fusewise.benchmarking.peers:open_torch",
         needs_program=True,
-        gpu_opener="fusewise.benchmarking.gpu_peers:open_torch_on_gpu",
+        gpu_opener=f"{_GPU}:open_torch_on_gpu",
     ),
     Peer(
         "torch.compile",
         ("torch",),
         "fusewise.benchmarking.peers:open_torch_compile",
         needs_program=True,
-        gpu_opener="fusewise.benchmarking.gpu_peers:open_torch_compile_on_gpu",
+        gpu_opener=f"{_GPU}:open_torch_compile_on_gpu",
     ),
     Peer(
         "onnxruntime-cuda",
         ("onnxruntime",),
         "",
-        gpu_opener="fusewise.benchmarking.gpu_peers:open_onnxruntime_cuda",
+        gpu_opener=f"{_GPU}:open_onnxruntime_cuda",
         wheel="onnxruntime-gpu",
     ),
     Peer(
         "tensorrt",
         ("onnxruntime",),
         "",
-        gpu_opener="fusewise.benchmarking.gpu_peers:open_tensorrt",
+        gpu_opener=f"{_GPU}:open_tensorrt",
         wheel="onnxruntime-gpu",
     ),
 )
@@ -123,18 +125,21 @@ def peers_named(names: tuple[str, ...], device: str = "cpu") -> tuple[Peer, ...]
             wheel = peer.wheel or " ".join(peer.missing)
             raise UsageError(f"{name} is not installed; install it with: pip install {wheel}")
         if peer.gpu_opener and device != "cpu":
-            from fusewise.benchmarking.gpu_peers import absence_of
-
-            if reason := absence_of(name):
+            reason = _imported(f"{_GPU}:absence_of")(name)
+            if reason:
                 raise UsageError(f"{name} cannot be compared with: {reason}")
     return tuple(table[name] for name in names)
 
 
 def opener_of(peer: Peer, device: str = "cpu") -> Opener:
     """The function that opens a model in this runtime, to be compared with one on `device`."""
-    chosen = peer.gpu_opener if peer.gpu_opener and device != "cpu" else peer.opener
-    module, _, function = chosen.partition(":")
-    return cast(Opener, getattr(importlib.import_module(module), function))
+    return cast(Opener, _imported(peer.gpu_opener if peer.gpu_opener and device != "cpu" else peer.opener))
+
+
+def _imported(name: str) -> Any:
+    """What `module:function` names."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
 
 
 @dataclass(frozen=True)
