@@ -2,7 +2,7 @@
 
 The estimate counts what fusion changes: a start per kernel, bytes read and written, and operations repeated because an element
 is asked for in several places. The heavy operator's own work is the same fused or not and is left out, and so is all that
-a host step does.
+a host step does. What each of these takes are `Prices`, which an accelerator has others of.
 """
 
 from __future__ import annotations
@@ -10,36 +10,60 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fusewise.fusion.ecg import Demand, ExtendedGraph
+from fusewise.fusion.ecg import Demand, ElementWork, ExtendedGraph
 from fusewise.ir.graph import Graph
 from fusewise.ops.spec import Mapping
 from fusewise.records import record
 
-__all__ = ["CostSource", "GroupCost", "estimate_ns"]
+__all__ = ["PROCESSOR", "CostSource", "GroupCost", "Prices", "estimate_ns"]
 
 GroupCost = Callable[[Graph, tuple[int, ...]], float | None]
 """Nanoseconds that a group (ascending node indexes) takes as one kernel; None when that is not known or cannot be measured."""
-
-START_NS = 1000.0
-HOST_START_NS = 20000.0
-NS_PER_BYTE = 0.06
 
 SLOW_OPERATORS = frozenset(
     "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSwish Log Mish Pow Selu Sigmoid Sin Sinh Softplus Swish"
     " Tan Tanh".split()
 )
-SLOW_NS, FAST_NS = 0.8, 0.06
-"""Per element: a transcendental function, and any other arithmetic, in vectors."""
+
+
+@record(frozen=True)
+class Prices:
+    """What the estimate takes for each thing, in nanoseconds.
+
+    `start_ns` is that of a kernel and `host_start_ns` that of a host step; a value of at most `cached_bytes` is moved at
+    `ns_per_cached_byte`, others at `ns_per_byte`; per element `slow_ns` is a transcendental function, `fast_ns` any other
+    arithmetic. A machine that is only as fast as it is full has `full`, the elements in flight from which on it is, and
+    `row_lanes`, how many of them share a row that is added up; 0 for one whose speed does not depend on that.
+    """
+
+    start_ns: float = 1000.0
+    host_start_ns: float = 20000.0
+    ns_per_byte: float = 0.06
+    slow_ns: float = 0.8
+    fast_ns: float = 0.06
+    cached_bytes: int = 0
+    ns_per_cached_byte: float = 0.0
+    full: int = 0
+    row_lanes: int = 0
+
+
+PROCESSOR = Prices()
 
 
 @record(frozen=True)
 class CostSource:
     """Where costs come from: `profile` looks a group up among earlier measurements, `measure` runs it now, as long as
-    `has_time`."""
+    `has_time`; without either they are estimated at `prices`."""
 
     profile: GroupCost | None = None
     measure: GroupCost | None = None
     has_time: Callable[[], bool] = lambda: True
+    prices: Prices = PROCESSOR
+
+    @property
+    def estimated(self) -> CostSource:
+        """The estimate alone."""
+        return CostSource(prices=self.prices)
 
     def of(self, ecg: ExtendedGraph, *groups: Sequence[int]) -> list[float] | None:
         """Costs of groups that are to be compared, all from one source; None when a measurement failed."""
@@ -56,27 +80,48 @@ class CostSource:
                 return [known[tuple(group)] for group in groups]
             if source is self.measure:
                 return None
-        return [estimate_ns(ecg, group) for group in groups]
+        return [estimate_ns(ecg, group, self.prices) for group in groups]
 
 
-def estimate_ns(ecg: ExtendedGraph, nodes: Sequence[int]) -> float:
+def estimate_ns(ecg: ExtendedGraph, nodes: Sequence[int], prices: Prices = PROCESSOR) -> float:
     """The analytic estimate of a group's cost in nanoseconds, its heavy operator's own work left out."""
-    key = tuple(nodes)
-    if key not in ecg.estimates:
-        ecg.estimates[key] = _estimated_ns(ecg, key)
-    return ecg.estimates[key]
+    known, key = ecg.estimates.setdefault(prices, {}), tuple(nodes)
+    if key not in known:
+        known[key] = _estimated_ns(ecg, key, prices)
+    return known[key]
 
 
-def _estimated_ns(ecg: ExtendedGraph, nodes: tuple[int, ...]) -> float:
+def _estimated_ns(ecg: ExtendedGraph, nodes: tuple[int, ...], prices: Prices) -> float:
     if not ecg.is_native(nodes[0]):
-        return HOST_START_NS
+        return prices.host_start_ns
     inside, members = {v for n in nodes for v in ecg.node(n).writes}, frozenset(nodes)
     outputs = list(dict.fromkeys(_root(ecg, v, inside) for v in inside if not ecg.is_removable(v, members)))
     inputs = {v for n in nodes for v in ecg.node(n).reads} - inside
-    moved = sum(ecg.nbytes(v) for v in inputs if v not in ecg.graph.constants) + sum(ecg.nbytes(v) for v in outputs)
+    moved = [*(ecg.nbytes(v) for v in inputs if v not in ecg.graph.constants), *map(ecg.nbytes, outputs)]
     if all(ecg.is_view(n) for n in nodes) and ecg.graph.output_set.isdisjoint(outputs):
         return 0.0
-    return START_NS + NS_PER_BYTE * moved + _arithmetic_ns(ecg, nodes, inside, outputs)
+    near = sum(nbytes for nbytes in moved if nbytes <= prices.cached_bytes)
+    moving = prices.ns_per_byte * (sum(moved) - near) + prices.ns_per_cached_byte * near
+    busy = moving + _arithmetic_ns(ecg, nodes, inside, outputs, prices)
+    return prices.start_ns + busy / _fullness(ecg, nodes, outputs, prices)
+
+
+def _fullness(ecg: ExtendedGraph, nodes: Sequence[int], outputs: Sequence[str], prices: Prices) -> float:
+    """Which share of the machine a group keeps busy, at most 1.
+
+    An element of a result is computed by a lane. Where a group adds up rows, and that not by a kernel of its own, a few lanes share
+    each, and what is computed from the sums is as well.
+    """
+    if not prices.full:
+        return 1.0
+    lanes = max((ecg.size(v) or 0 for v in outputs), default=0)
+    for n in nodes:
+        if ecg.mapping(n) == Mapping.MANY_TO_MANY and not ecg.is_anchor(n):
+            node = ecg.node(n)
+            read, rows = (max((ecg.size(v) or 0 for v in of), default=0) for of in (node.reads, node.writes))
+            if rows < read:
+                lanes = min(max(lanes, read), rows * prices.row_lanes)
+    return min(1.0, max(1, lanes) / prices.full)
 
 
 def _root(ecg: ExtendedGraph, value: str, inside: set[str]) -> str:
@@ -90,15 +135,17 @@ def _root(ecg: ExtendedGraph, value: str, inside: set[str]) -> str:
     return value
 
 
-def _arithmetic_ns(ecg: ExtendedGraph, nodes: Sequence[int], inside: set[str], outputs: Sequence[str]) -> float:
+def _arithmetic_ns(
+    ecg: ExtendedGraph, nodes: Sequence[int], inside: set[str], outputs: Sequence[str], prices: Prices
+) -> float:
     """Each element as often as it is asked for: once for all readers at the same place, again for every other one."""
     aligned = {v: float(ecg.size(v) or 0) for v in outputs}
     again: dict[str, float] = {}
-    total = 0.0
+    total, each = 0.0, {ElementWork.NONE: 0.0, ElementWork.FAST: prices.fast_ns, ElementWork.SLOW: prices.slow_ns}
     for n in reversed(nodes):
         demand = ecg.demands.get(n) or ecg.demands.setdefault(n, _demand(ecg, n))
         times = max((aligned.get(v, 0.0) + again.get(v, 0.0) for v in demand.writes), default=0.0)
-        total += times * demand.ns
+        total += times * each[demand.work]
         for v, passes, at_most in demand.reads:
             if v not in inside:
                 continue
@@ -123,7 +170,8 @@ def _demand(ecg: ExtendedGraph, index: int) -> Demand:
         else:
             reads.append((v, 0, size if ecg.edge(v, index) < Mapping.ONE_TO_MANY else math.inf))
     free = heavy or ecg.is_view(index)
-    return Demand(node.writes, tuple(reads), 0.0 if free else SLOW_NS if node.op in SLOW_OPERATORS else FAST_NS)
+    work = ElementWork.NONE if free else ElementWork.SLOW if node.op in SLOW_OPERATORS else ElementWork.FAST
+    return Demand(node.writes, tuple(reads), work)
 
 
 def _passes(ecg: ExtendedGraph, index: int) -> int:

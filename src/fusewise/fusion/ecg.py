@@ -7,8 +7,9 @@ operators (DNNFusion, section 4.1). Nothing here is kept anywhere else, and ever
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Hashable, Set
 from dataclasses import field
+from enum import Enum
 from typing import NamedTuple
 
 from fusewise.fusion.mapping import edge_mappings, nest_depth, node_mapping
@@ -22,30 +23,37 @@ from fusewise.ops.spec import ANCHOR_FAMILIES, Mapping, OpSpec
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 
-__all__ = ["Demand", "ExtendedGraph"]
+__all__ = ["Demand", "ElementWork", "ExtendedGraph"]
+
+
+class ElementWork(Enum):
+    """What an operator does to an element: nothing but read it, arithmetic, a transcendental function."""
+
+    NONE, FAST, SLOW = range(3)
 
 
 class Demand(NamedTuple):
     """What computing one element of an operator's results takes, for whoever estimates (`cost`).
 
-    `ns` is its arithmetic. `reads` has every value it reads with how often it is gone through whole (0: only where it is asked for;
-    None: element by element, with the result's own), and how many elements that can be at most.
+    `work` is its arithmetic. `reads` has every value it reads with how often it is gone through whole (0: only where it is asked
+    for; None: element by element, with the result's own), and how many elements that can be at most.
     """
 
     writes: tuple[str, ...]
     reads: tuple[tuple[str, int | None, float], ...]
-    ns: float
+    work: ElementWork
 
 
 @record
 class ExtendedGraph:
     """A graph and what is derived of it; operators are named by their index into `graph.nodes`.
 
-    `estimates` keeps costs of groups, in nanoseconds, and `demands` what they are made of, for whoever estimates them (`cost`).
+    `estimates` keeps costs of groups in nanoseconds, by their prices, and `demands` what they are made of, for whoever estimates
+    them (`cost`).
     """
 
     graph: Graph
-    estimates: dict[tuple[int, ...], float] = field(default_factory=dict)
+    estimates: dict[Hashable, dict[tuple[int, ...], float]] = field(default_factory=dict)
     demands: dict[int, Demand] = field(default_factory=dict)
     _types: dict[int, Mapping] = field(default_factory=dict)
     _edges: dict[int, dict[str, Mapping]] = field(default_factory=dict)

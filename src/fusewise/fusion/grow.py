@@ -200,15 +200,14 @@ class FusionBlocks:
     def _priced(self, first: int, second: int, merged: tuple[int, ...], type_: Mapping, verdict: Verdict) -> Judgement:
         """A yellow pair must cost less fused by the best source there is, a green one by the estimate."""
         asked = verdict is Verdict.ASK and self.ecg.is_native(merged[0])
-        costs = self.costs if asked else CostSource()
+        costs = self.costs if asked else self.costs.estimated
         found = costs.of(self.ecg, merged, self.members[first], self.members[second])
         if found is None:
             return Judgement(Reason.UNMEASURED, type_, verdict)
         fused, *apart = found
         if fused > sum(apart):
-            return Judgement(
-                Reason.COSTLY if verdict is Verdict.ASK else Reason.AGAIN, type_, verdict, sum(apart), fused
-            )
+            again = verdict is not Verdict.ASK and not costs.prices.full  # of one that has to be full it may be that
+            return Judgement(Reason.AGAIN if again else Reason.COSTLY, type_, verdict, sum(apart), fused)
         good = Reason.PROFITABLE if verdict is Verdict.ASK else Reason.GREEN
         return Judgement(good, type_, verdict, sum(apart), fused)
 
