@@ -158,13 +158,14 @@ def gpu_planned(bound: Graph, making: GpuMaking, trace: Trace | None = None) -> 
     a planner that there is not.
     """
     from fusewise.codegen.gpu.assemble import gpu_program
+    from fusewise.codegen.gpu.costs import GPU_LIMITS, costs_of
     from fusewise.codegen.gpu.legal import for_gpu, gpu_passes
     from fusewise.passes.pipeline import run
 
     trace = making.trace if trace is None else trace
     clean = run(bound, gpu_passes(making.passes), trace, exact=making.exact)
     graph = for_gpu(clean, making.precision, trace, exact=making.exact)
-    groups = plan(graph, trace, making.fusion)
+    groups = plan(graph, trace, making.fusion, costs=costs_of(making.device), limits=GPU_LIMITS)
     program = gpu_program(
         groups.partition, making.device, making.precision, trace, strict=making.strict, exact=making.exact
     )

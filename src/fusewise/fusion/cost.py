@@ -102,8 +102,8 @@ def _estimated_ns(ecg: ExtendedGraph, nodes: tuple[int, ...], prices: Prices) ->
         return 0.0
     near = sum(nbytes for nbytes in moved if nbytes <= prices.cached_bytes)
     moving = prices.ns_per_byte * (sum(moved) - near) + prices.ns_per_cached_byte * near
-    busy = moving + _arithmetic_ns(ecg, nodes, inside, outputs, prices)
-    return prices.start_ns + busy / _fullness(ecg, nodes, outputs, prices)
+    share = _fullness(ecg, nodes, outputs, prices)
+    return prices.start_ns + moving / share + _arithmetic_ns(ecg, nodes, inside, outputs, prices) / share
 
 
 def _fullness(ecg: ExtendedGraph, nodes: Sequence[int], outputs: Sequence[str], prices: Prices) -> float:

@@ -13,6 +13,7 @@ from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import plan
 from fusewise.fusion.verdicts import Reason
 from fusewise.ir.graph import Graph
+from fusewise.making import GpuMaking, gpu_planned
 from fusewise.ops.build import GraphBuilder
 from fusewise.trace import Trace
 
@@ -46,6 +47,11 @@ def test_rows_are_added_up_and_used_by_one_kernel_where_they_keep_the_device_bus
 ) -> None:
     expected: Kernels = (["ReduceMean", "Sub"], {Reason.COSTLY}) if alone else (["ReduceMean+Sub"], set())
     assert on_gpu(centred(rows, columns)) == expected
+
+
+def test_programs_for_a_gpu_are_planned_so() -> None:
+    planned = gpu_planned(centred(4, 256), GpuMaking(device_named("sm_90")))
+    assert planned.program.launches == 1
 
 
 def test_too_few_rows_for_workers_are_a_reason_on_a_processor_only() -> None:
