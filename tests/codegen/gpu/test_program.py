@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from graphlib import TopologicalSorter
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -44,15 +44,27 @@ def ranges(draw):
     return ByteRange(buffer, low, high)
 
 
-some = st.lists(ranges(), max_size=3).map(tuple)
-programs = st.lists(st.builds(GpuStep, st.just(0), st.just(()), some, some), max_size=12)
+@st.composite
+def ranges_with_gaps(draw):
+    period = draw(st.sampled_from([2, 3, 4]))
+    return replace(draw(ranges()), period=period, width=draw(st.integers(1, period - 1)))
+
+
+def programs_of(one):
+    some = st.lists(one, max_size=3).map(tuple)
+    return st.lists(st.builds(GpuStep, st.just(0), st.just(()), some, some), max_size=12)
+
+
+programs = programs_of(ranges())
+programs_with_gaps = programs_of(st.one_of(ranges(), ranges_with_gaps()))
 
 
 def touched(one: ByteRange) -> set[tuple[object, int]]:
     """Every byte by itself: another way to say where ranges lie."""
     buffer = BUFFERS[one.buffer]
     space, start = ("arena", buffer.offset) if buffer.kind == "arena" else (one.buffer, 0)
-    return {(space, start + at) for at in range(one.low, one.high)}
+    within = (at for at in range(one.low, one.high) if not one.period or (at - one.low) % one.period < one.width)
+    return {(space, start + at) for at in within}
 
 
 def all_touched(parts) -> set[tuple[object, int]]:
@@ -82,7 +94,7 @@ def an_order(count, found, choose) -> list[int]:
     return order
 
 
-@given(programs, st.randoms(use_true_random=False))
+@given(st.one_of(programs, programs_with_gaps), st.randoms(use_true_random=False))
 def test_every_order_that_keeps_to_the_edges_gives_the_same(steps, choose):
     found = edges(steps, BUFFERS)
     assert run(steps, an_order(len(steps), found, choose)) == run(steps, range(len(steps)))
@@ -121,6 +133,37 @@ def test_the_three_reasons_to_wait():
     assert edges([step((), (whole,)), step((), (whole,))], BUFFERS) == ((0, 1),)
     assert edges([step((whole,), ()), step((whole,), ())], BUFFERS) == ()
     assert edges([step((), (whole,)), step((), (other,))], BUFFERS) == ()
+
+
+def test_runs_of_a_period_that_lie_beside_each_other_do_not_wait():
+    """Channels of every pixel: two steps write 4 and 2 of 6, one reads the first, one all, and one overwrites some of both."""
+    buffers = (GpuBuffer("arena", 60),)
+
+    def step(reads, *writes):
+        return GpuStep(0, (), reads, writes)
+
+    first, second, across = (ByteRange(0, low, 60 + low - 6 + n, 6, n) for low, n in ((0, 4), (4, 2), (3, 2)))
+    steps = [step((), first), step((), second), step((first,)), step((ByteRange(0, 0, 60),)), step((), across)]
+    assert edges(steps, buffers) == ((0, 2), (1, 3), (0, 3), (3, 4), (2, 4))
+
+
+def test_memory_is_not_shared_by_what_may_run_side_by_side():
+    """Two chains from one input: their steps come in turn, by level, and wait for nobody of the other."""
+    buffers = (
+        GpuBuffer("input", 8),
+        *(GpuBuffer("arena", 8) for _ in range(6)),
+        *(GpuBuffer("output", 8) for _ in range(2)),
+    )
+    chains = ((0, 1, 2, 3, 7), (0, 4, 5, 6, 8))
+    steps = tuple(
+        GpuStep(0, (Place(a), Place(b)), (ByteRange(a, 0, 8),), (ByteRange(b, 0, 8),), f"{a} to {b}")
+        for links in chains
+        for a, b in pairwise(links)
+    )
+    program = planned(GpuProgram("sm_90", "float32", (KERNEL,), steps, buffers, (), ()))
+    assert [step.label for step in program.steps][:4] == ["0 to 1", "0 to 4", "1 to 2", "4 to 5"]
+    assert program.edges == ((0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7))
+    assert program.arena_bytes == 4 * ALIGNMENT
 
 
 KERNEL = GpuKernel("k", "", ("x", "out"), ("fp32", "fp32"), (16, 4), (1,))

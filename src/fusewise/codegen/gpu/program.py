@@ -16,6 +16,7 @@ from itertools import groupby
 import numpy as np
 
 from fusewise.codegen.gpu.kernel import GpuKernel
+from fusewise.codegen.gpu.touched import Touch, TouchedMemory
 from fusewise.errors import BrokenPlan
 from fusewise.ir.graph import Constant
 from fusewise.ir.types import TensorType, ValueType
@@ -72,11 +73,14 @@ class GpuBuffer:
 
 @record(frozen=True, slots=True)
 class ByteRange:
-    """Bytes from `low` up to `high` of buffer number `buffer`."""
+    """Bytes from `low` up to `high` of buffer number `buffer`; with a `period`, of each so many bytes from `low` on only the first
+    `width`: a run of channels of every pixel, beside which others lie."""
 
     buffer: int
     low: int
     high: int
+    period: int = 0
+    width: int = 0
 
 
 @record(frozen=True, slots=True)
@@ -142,14 +146,18 @@ def aligned(nbytes: int) -> int:
 def planned(program: GpuProgram) -> GpuProgram:
     """The program with an offset for each buffer of the arena: those that are never alive at the same time share memory.
 
-    A buffer lives from the first to the last step that touches it, in the order of the steps. That steps which share memory
-    do not run at the same time is not assumed: it makes an edge.
+    Steps come in the order of their levels: how many others have to run before, one after the other, by what they compute. A buffer
+    lives for all of a level, so memory is not shared by what may run side by side. That steps which share memory do not run at the
+    same time is not assumed all the same: it makes an edge.
     """
+    levels = _levels(program)
+    order = sorted(levels, key=lambda number: (levels[number], number))
     lives: dict[int, tuple[int, int]] = {}
-    for number, step in enumerate(program.steps):
+    for number in order:
+        step, level = program.steps[number], levels[number]
         for one in (*reads_of(step), *writes_of(step)):
             if program.buffers[one.buffer].kind == "arena":
-                lives[one.buffer] = (lives.get(one.buffer, (number, number))[0], number)
+                lives[one.buffer] = (lives.get(one.buffer, (level, level))[0], level)
     unit = ALIGNMENT // CACHE_LINE  # the planner's lines, each of which stands for ours
     sizes = [aligned(program.buffers[number].nbytes) // unit for number in lives]
     offsets, total = plan_arena([Lifetime(size, *life) for size, life in zip(sizes, lives.values(), strict=True)])
@@ -158,19 +166,28 @@ def planned(program: GpuProgram) -> GpuProgram:
         replace(buffer, offset=where[number] * unit) if number in where else buffer
         for number, buffer in enumerate(program.buffers)
     )
-    return replace(program, buffers=buffers, arena_bytes=total * unit)
+    steps = tuple(program.steps[number] for number in order)
+    return replace(program, steps=steps, buffers=buffers, arena_bytes=total * unit)
+
+
+def _levels(program: GpuProgram) -> dict[int, int]:
+    """The level of each step by number, if no buffers share memory. Host steps have each a level, and what is behind them higher
+    ones."""
+    apart = [replace(buffer, kind="host") if buffer.kind == "arena" else buffer for buffer in program.buffers]
+    levels: dict[int, int] = {}
+    begin = 0
+    for is_launches, numbers in stretches(program.steps):
+        if is_launches:
+            levels |= dict.fromkeys(numbers, begin)
+            for first, second in sorted(edges(program.steps, apart, numbers), key=lambda edge: edge[1]):
+                levels[second] = max(levels[second], levels[first] + 1)
+        else:
+            levels |= {number: begin + k for k, number in enumerate(numbers)}
+        begin = max(levels[number] for number in numbers) + 1
+    return levels
 
 
 # --- who waits for whom ---------------------------------------------------------------------------------------------------
-
-
-class _Segment:
-    """Bytes that the same steps touched last: who wrote them, and who has read them since."""
-
-    __slots__ = ("high", "low", "readers", "writer")
-
-    def __init__(self, low: int, high: int, writer: int, readers: frozenset[int]) -> None:
-        self.low, self.high, self.writer, self.readers = low, high, writer, readers
 
 
 def edges(
@@ -182,26 +199,16 @@ def edges(
     A step waits for the last that wrote what it reads, for all that have read what it overwrites, and for the last that wrote
     it. Edges that follow from others are left out.
     """
-    memory: dict[object, list[_Segment]] = {}
+    memory = TouchedMemory()
     waits: dict[int, set[int]] = {}
     for number in range(len(steps)) if numbers is None else numbers:
         found = waits.setdefault(number, set())
         for one in filter(_holds_bytes, reads_of(steps[number])):
-            space, low, high = _address(one, buffers)
-            for part in _cut(memory.setdefault(space, []), low, high):
-                found.add(part.writer)
-                part.readers |= {number}
+            found |= memory.read(*_address(one, buffers), Touch(number, one.period, one.width))
         for one in filter(_holds_bytes, writes_of(steps[number])):
-            space, low, high = _address(one, buffers)
-            for part in _cut(memory.setdefault(space, []), low, high):
-                found.add(part.writer)
-                found |= part.readers
-                part.writer, part.readers = number, frozenset()
-        found -= {number, _NOBODY}
+            found |= memory.write(*_address(one, buffers), Touch(number, one.period, one.width))
+        found.discard(number)
     return tuple(_reduced(waits))
-
-
-_NOBODY = -1
 
 
 def _holds_bytes(one: ByteRange) -> bool:
@@ -214,33 +221,6 @@ def _address(one: ByteRange, buffers: Sequence[GpuBuffer]) -> tuple[object, int,
     if buffer.kind != "arena":
         return one.buffer, one.low, one.high
     return "arena", buffer.offset + one.low, buffer.offset + one.high
-
-
-def _cut(segments: list[_Segment], low: int, high: int) -> list[_Segment]:
-    """The parts of a space from `low` up to `high`, which begin and end there; what nobody has touched yet is added.
-
-    `segments` are in order and do not overlap.
-    """
-    kept: list[_Segment] = []
-    inside: list[_Segment] = []
-    at = low
-    for one in segments:
-        if one.high <= low or one.low >= high:
-            kept.append(one)
-            continue
-        if one.low < low:
-            kept.append(_Segment(one.low, low, one.writer, one.readers))
-        if one.high > high:
-            kept.append(_Segment(high, one.high, one.writer, one.readers))
-        begin, end = max(one.low, low), min(one.high, high)
-        if at < begin:
-            inside.append(_Segment(at, begin, _NOBODY, frozenset()))
-        inside.append(_Segment(begin, end, one.writer, one.readers))
-        at = end
-    if at < high:
-        inside.append(_Segment(at, high, _NOBODY, frozenset()))
-    segments[:] = sorted((*kept, *inside), key=lambda one: one.low)
-    return inside
 
 
 def _reduced(waits: Mapping[int, set[int]]) -> Iterator[tuple[int, int]]:
