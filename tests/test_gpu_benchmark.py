@@ -39,10 +39,10 @@ def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are not compiled: the simulated device runs their sources."""
 
-    def compile(self: object, kernels: list[GpuKernel], device: object, **how: object) -> list[Cubin]:
+    def stub(self: object, kernels: list[GpuKernel], device: object, **how: object) -> list[Cubin]:
         return [Cubin(k.symbol, "sm_90a", b"code", 10, 0, 0, 0, 128, len(k.arguments), 2) for k in kernels]
 
-    monkeypatch.setattr("benchmarks.gpu.prepare.TritonCompiler.compile", compile)
+    monkeypatch.setattr("benchmarks.gpu.prepare.TritonCompiler.compile", stub)
 
 
 def device() -> FakeDriver:

@@ -1,19 +1,19 @@
 """Models on a GPU: compiled beforehand, checked step by step, timed, and against other runtimes in turn.
 
-    python -m benchmarks.gpu prepare FOLDER [--device sm_90] [--models resnet50,...] [--batches 1,8] [--precisions float32,...]
+    python -m benchmarks.gpu prepare FOLDER [--device sm_90] [--models M,...] [--batches 1,8] [--precisions float32,...]
     python -m benchmarks.gpu measure FOLDER [--json FILE] [--minutes 10] [--vs onnxruntime,torch.compile] [--quick]
     python -m benchmarks.gpu table FILE [--out PAGE]
 
-`prepare` needs no GPU, but Triton (the `gpu` extra). It compiles every kernel, computes on the CPU some elements of what each step has
-to write, and leaves both in FOLDER, a few MiB that are carried to the machine with the GPU; weights are random and made again there.
-It may be interrupted: kernels are kept in the kernel cache.
+`prepare` needs no GPU, but Triton (the `gpu` extra). It compiles every kernel, computes on the CPU some elements of what each
+step has to write, and leaves both in FOLDER, a few MiB that are carried to the machine with the GPU; weights are random and made
+again there. It may be interrupted: kernels are kept in the kernel cache.
 
-`measure` compiles nothing. It needs this repository, the packages that Fusewise itself needs (numpy, ml_dtypes, onnx, protobuf, llvmlite,
-platformdirs, rich, typer), the same NumPy, and cuda-bindings with NVIDIA's driver; neither Triton, nor PyTorch, nor the CUDA toolkit.
-Each launch is compared with what is expected, 1,000 runs are compared bit by bit, runs and single steps are timed by the
-device's clock; then come ONNX Runtime's CUDA provider and `torch.compile(mode="max-autotune")`, where installed. It ends by its own
-clock, and FILE is written after each case. Where there is no driver or no GPU it says so, and measures nothing. Exit status 1
-when a step is wrong, a replay differs or a case fails.
+`measure` compiles nothing. It needs this repository, the packages that Fusewise itself needs (numpy, ml_dtypes, onnx, protobuf,
+llvmlite, platformdirs, rich, typer), the same NumPy, and cuda-bindings with NVIDIA's driver; neither Triton, nor PyTorch, nor the
+CUDA toolkit. Each launch is compared with what is expected, 1,000 runs are compared bit by bit, runs and single steps are timed
+by the device's clock; then come ONNX Runtime's CUDA provider and `torch.compile(mode="max-autotune")`, where installed. It ends
+by its own clock, and FILE is written after each case. Where there is no driver or no GPU it says so, and measures nothing. Exit
+status 1 when a step is wrong, a replay differs or a case fails.
 
 `table` makes a page of FILE. Run all of them from the root of the repository.
 """

@@ -34,8 +34,8 @@ _LOOKED_AT = 1 << 16
 
 @dataclass(frozen=True)
 class Expected:
-    """Elements of an array that a step writes. They lie `offsets` bytes (int64[n]) behind the step's argument number `argument`, are
-    of type `dtype`, and are `values` (float64[n]); `scale` is the largest magnitude of the whole array."""
+    """Elements of an array that a step writes. They lie `offsets` bytes (int64[n]) behind the step's argument number `argument`,
+    are of type `dtype`, and are `values` (float64[n]); `scale` is the largest magnitude of the whole array."""
 
     step: int
     argument: int
@@ -63,7 +63,7 @@ def fingerprint(program: GpuProgram) -> str:
 
 def keep_cubins(folder: Path, cubins: Mapping[str, Cubin]) -> None:
     """Write machine code by key."""
-    with written_whole(folder / CUBINS) as (draft,), zipfile.ZipFile(draft, "w", zipfile.ZIP_LZMA) as file:
+    with written_whole(folder / CUBINS) as (draft,), zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as file:
         for key, cubin in cubins.items():
             figures: dict[str, Any] = asdict(cubin)
             image: bytes = figures.pop("image")

@@ -59,8 +59,8 @@ def checked(
     store: KernelCache | None = None,
     progress: Callable[[Checked, int, int], None] | None = None,
 ) -> list[Checked]:
-    """Each of `kernels`, by the name of its device, compiled, from `store` where it was before. One that is not compiled is a result
-    as well. `progress` is told of each, how many are done, and of how many."""
+    """Each of `kernels`, by the name of its device, compiled, from `store` where it was before. One that is not compiled is a
+    result as well. `progress` is told of each, how many are done, and of how many."""
     work = [(kernel, devices[name]) for name, some in kernels.items() for kernel in some]
     with TritonCompiler(processes) as compiler, ThreadPoolExecutor(processes) as threads:
 

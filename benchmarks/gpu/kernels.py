@@ -1,13 +1,13 @@
-"""Every kernel of the zoo, compiled for GPUs without one: which spill, want too much shared memory, or multiply without tensor cores?
+"""Every kernel of the zoo, compiled for GPUs without one: which spill, want too much shared memory, use no tensor cores?
 
     python -m benchmarks.gpu.kernels [--models resnet50,bert_base] [--devices sm_80,sm_90] [--precisions float32,float16]
                                      [--sample 40] [--processes 2] [--json FILE]
 
-Models are planned for each architecture at batch 1, and every distinct kernel is compiled once. What was compiled before is found in
-the kernel cache, so an interrupted check goes on where it was. Each model has a row: launches, host steps, its kernels, how many of
-these no earlier row has, and how many of the new ones fail. Then families have one each, with the largest figures of their kernels,
-then every failure with its reason. Exit status 1 when there is one. No GPU is needed; Triton is (`pip install 'fusewise[gpu]'`).
-Meant for every night: all models take hours on two cores the first time. Run it from the root of the repository.
+Models are planned for each architecture at batch 1, and every distinct kernel is compiled once. What was compiled before is found
+in the kernel cache, so an interrupted check goes on where it was. Each model has a row: launches, host steps, its kernels, how
+many of these no earlier row has, and how many of the new ones fail. Then families have one each, with the largest figures of
+their kernels, then every failure with its reason. Exit status 1 when there is one. No GPU is needed; Triton is (`pip install
+'fusewise[gpu]'`). Meant for every night: all models take hours on two cores the first time. Run it from the root of the repository.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ STORE_BYTES = 4 << 30
 """Of the kernel cache: more than a user's, as a night's check must not push out what it needs the next night."""
 
 
-def programs_of(name: str, devices: Mapping[str, Device], precisions: Sequence[str]) -> dict[tuple[str, str], GpuProgram]:
+def programs_of(
+    name: str, devices: Mapping[str, Device], precisions: Sequence[str]
+) -> dict[tuple[str, str], GpuProgram]:
     """A model's programs by device and precision."""
     graph = build(name)
     return {(d, p): planned(graph, device, p).program for d, device in devices.items() for p in precisions}

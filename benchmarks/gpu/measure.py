@@ -42,8 +42,8 @@ _LAST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Effort:
-    """How often: runs whose answers are compared, replays that are timed, runs in a round, rounds with a peer, launches of a step in a
-    row, and rounds of these."""
+    """How often: runs whose answers are compared, replays that are timed, runs in a round, rounds with a peer, launches of a step
+    in a row, and rounds of these."""
 
     replays: int = 1000
     timed: int = 100

@@ -1,7 +1,8 @@
 """Other runtimes on the same GPU: each opens a case, keeps its inputs on the device, and gives one finished run for a call.
 
-ONNX Runtime gets the very graph, with its weights; in float16 as its own converter writes it. `torch.compile` gets the same architecture
-from `timm` or `transformers`, with weights of its own, which no time depends on. In float32 neither may use TF32.
+ONNX Runtime gets the very graph, with its weights; in float16 as its own converter writes it. `torch.compile` gets the same
+architecture from `timm` or `transformers`, with weights of its own, which no time depends on. In float32 neither may use TF32.
+Runtimes of `fusewise bench --vs` copy inputs and outputs in every run; these do not.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def open_onnxruntime(case: Case, graph: Graph, feeds: Mapping[str, Any]) -> Cont
             _halved(path)
         session = onnxruntime.InferenceSession(path, settings, providers=[("CUDAExecutionProvider", how)])
     binding = session.io_binding()
-    kept = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), "cuda", 0) for value in feeds.values()]
+    kept = [
+        onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), "cuda", 0) for value in feeds.values()
+    ]
     for name, value in zip(feeds, kept, strict=True):
         binding.bind_ortvalue_input(name, value)
     for output in session.get_outputs():

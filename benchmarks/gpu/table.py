@@ -8,6 +8,10 @@ from typing import Any
 __all__ = ["page"]
 
 _SLOWEST = 5
+_HOW = (
+    "Replays are by the device's clock, on inputs that lie there; runs copy inputs and outputs; peers are measured in turn with "
+    "replays, on inputs that lie on the device, too. Medians, with the tenth from below and above in brackets."
+)
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -16,9 +20,8 @@ def page(found: Mapping[str, Any]) -> str:
     lines = [
         f"# {found['device']}",
         "",
-        f"Architecture {found['architecture']}, kernels compiled for {prepared['device']} by Triton {prepared['triton']}. Replays are "
-        "by the device's clock, on inputs that lie there; runs copy inputs and outputs; peers are measured in turn with replays. "
-        "Medians, with the tenth from below and above in brackets.",
+        f"Architecture {found['architecture']}, kernels compiled for {prepared['device']} by Triton {prepared['triton']}.",
+        _HOW,
         "",
         "| case | launches | host steps | steps checked | largest error | replays that differ | replay us | run ms | against |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
