@@ -84,13 +84,14 @@ class Packing:
 
     `recipe` names the transformation with all its parameters; two buffers with equal source and recipe are one. `panels` says
     the same as data when it is one of panels of float32 or of 16 bits, so that native code may do it; `parts` does it in little
-    memory.
+    memory. `nbytes` is what it comes to for a GPU, 0 where `parts` say that, or it is as large as the constant.
     """
 
     recipe: str
     pack: Callable[[np.ndarray], np.ndarray]
     panels: Panels | None = None
     parts: PackedInParts | None = None
+    nbytes: int = 0
 
 
 @record(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Kernels for GPUs in Triton's interpreter, over NumPy arrays, with a look at every address; and what they compute by other means.
 
-The interpreter lacks libdevice, for which NumPy's functions stand. Two of its faults are mended: it cuts numbers off where the
-machine rounds to bfloat16, and takes the answer of a comparison for a number of the type that was compared, which shows where it is
-a scalar.
+The interpreter lacks libdevice, for which NumPy's functions stand. Three of its faults are mended: it cuts numbers off where the
+machine rounds to bfloat16, multiplies tiles of it as the integers that their bits are, and takes the answer of a comparison for a
+number of the type that was compared, which shows where it is a scalar.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusewise.codegen.gpu.kernel import FAULT, IMPORTS, GpuKernel
+from fusewise.codegen.gpu.kernel import FAULT, IMPORTS, SCRATCH, GpuKernel
 from fusewise.lower.interpret import interpret_task
 from fusewise.lower.task import Operand, Task
 
@@ -92,6 +92,7 @@ def _watch() -> _Watch:
     assert isinstance(triton.language.sum, interpreter.InterpretedFunction), "Triton was imported before, to compile"
     watch, builder = _Watch(), interpreter.InterpreterBuilder
     load, store, cast = builder.create_masked_load, builder.create_masked_store, builder.cast_impl
+    dot = builder.create_dot
 
     def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
         watch.check(pointers.data, mask.data, watch.readable)
@@ -109,7 +110,12 @@ def _watch() -> _Watch:
         found = given.astype(wanted)
         return interpreter.TensorHandle(found.view(np.uint16) if wanted is ml_dtypes.bfloat16 else found, kind.scalar)
 
+    def wide_dot(self: Any, left: Any, right: Any, *rest: Any) -> Any:
+        sides = (cast_impl(self, x, tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (left, right))
+        return dot(self, *sides, *rest)
+
     builder.create_masked_load, builder.create_masked_store, builder.cast_impl = masked_load, masked_store, cast_impl
+    builder.create_dot = wide_dot
     for name in ("si_to_fp", "ui_to_fp", "fp_to_si", "fp_to_ui", "fp_ext", "fp_trunc"):
         setattr(builder, f"create_{name}", cast_impl)
     for name in [name for name in vars(builder) if name.startswith(("create_icmp", "create_fcmp"))]:
@@ -210,7 +216,8 @@ def guarded(operand: Operand, contents: np.ndarray | None) -> tuple[np.ndarray, 
 def launch(
     kernel: GpuKernel, task: Task, contents: Mapping[str, np.ndarray], folder: Path
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What a kernel writes, in the order of indices by operand, and what it reports; all else is seen to be as it was."""
+    """What a kernel, and those behind it, write, in the order of indices by operand, and what they report; all else is seen to be
+    as it was."""
     watch = _watch()
     memory = {o.name: guarded(o, contents.get(o.name)) for o in task.operands}
     outputs = {store.operand for store in task.stores}
@@ -220,13 +227,20 @@ def launch(
     for operand in task.operands:
         touched = places[operand.name] + operand.dtype.itemsize * elements_of(operand)
         (writable if operand.name in outputs else readable).append(touched)
-    watch.readable, watch.writable = (
-        np.unique(np.concatenate(x or [np.zeros(0)])).astype(np.uint64) for x in (readable, writable)
-    )
     places[FAULT] = fault.ctypes.data
-    pointers = [_Pointer(places[name], kind) for name, kind in zip(kernel.arguments, kernel.types, strict=True)]
-    with _interpreting(), np.errstate(all="ignore"):
-        function_of(kernel, folder)[kernel.grid](*pointers)
+    packed = {name: packing.pack(memory[name][1]) for name, packing in kernel.packed}
+    places |= {name: _address(array) for name, array in packed.items()}
+    readable += [_elements(array) for array in packed.values()]
+    scratch = np.full(max(1, kernel.scratch_bytes // 4), np.nan, np.float32)
+    places[SCRATCH] = _address(scratch)
+    for number, one in enumerate(
+        (kernel, *kernel.then)
+    ):  # the first writes the working memory, those behind it read it
+        watch.readable = _sorted([*readable, *([_elements(scratch)] if number else [])])
+        watch.writable = _sorted([*writable, *([] if number else [_elements(scratch)])])
+        pointers = [_Pointer(places[name], kind) for name, kind in zip(one.arguments, one.types, strict=True)]
+        with _interpreting(), np.errstate(all="ignore"):
+            function_of(one, folder)[one.grid](*pointers)
     found = {}
     for operand in task.operands:
         start = memory[operand.name][1]
@@ -236,6 +250,15 @@ def launch(
                 start[elements].reshape(operand.shape) if elements.size else np.zeros(operand.shape, start.dtype)
             )
     return found, fault
+
+
+def _elements(array: np.ndarray) -> np.ndarray:
+    """The addresses of all elements."""
+    return _address(array) + array.itemsize * np.arange(array.size)
+
+
+def _sorted(addresses: list[np.ndarray]) -> np.ndarray:
+    return np.unique(np.concatenate(addresses or [np.zeros(0)])).astype(np.uint64)
 
 
 def _address(start: np.ndarray) -> int:

@@ -306,5 +306,5 @@ _FAULTS = Area(("fault",), Buffer("fault", 0))
 
 def _packed(draft: ProgramDraft, value: str, packing: Packing) -> Area:
     area = constant_area(draft, value, packing)
-    nbytes = area.buffer.nbytes if packing.parts is None else packing.parts.nbytes
+    nbytes = packing.nbytes or area.buffer.nbytes if packing.parts is None else packing.parts.nbytes
     return replace(area, buffer=replace(area.buffer, nbytes=nbytes))

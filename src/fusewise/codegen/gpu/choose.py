@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.nests import nest
+from fusewise.codegen.gpu.products import product
 from fusewise.codegen.gpu.rows import rows
 from fusewise.lower.task import Task
 from fusewise.lower.work import TaskWork
@@ -33,7 +34,11 @@ def _nest(task: Task, device: Device, precision: str) -> GpuKernel:
     return nest(task, device)
 
 
-FAMILIES: tuple[KernelFamily, ...] = (KernelFamily("rows", _rows), KernelFamily("nest", _nest))
+FAMILIES: tuple[KernelFamily, ...] = (
+    KernelFamily("product", product),
+    KernelFamily("rows", _rows),
+    KernelFamily("nest", _nest),
+)
 """In the order in which they are asked. The last accepts every task that has a definition, and is never refused by name."""
 
 

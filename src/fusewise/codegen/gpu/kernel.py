@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from types import MappingProxyType
 
 from fusewise.ir.dtypes import DType
@@ -40,8 +41,9 @@ class GpuKernel:
     `arguments` are the task's operands by name, in order, then `fault` where it reads positions from data, then `scratch` where
     `scratch_bytes` are needed; `types` has what each points to (`POINTERS`), and `alignments` what its address is a multiple
     of, in bytes. `grid` is in blocks, each of `warps` warps of 32 threads; `stages`: how many steps of a loop are loaded ahead.
-    `way` says for people what it does. `source` is complete but for `IMPORTS`. `packed` has constants by their operands' names
-    that are wanted rearranged; their packings have `parts`, which say how large they become.
+    `way` says for people what it does. `source` is complete but for `IMPORTS`. Of constants that it wants rearranged, `packed` says
+    how, by the operand's name, and how large they become: the argument then points to the beginning of what is made of the whole
+    constant.
     """
 
     symbol: str
@@ -55,7 +57,7 @@ class GpuKernel:
     way: str = ""
     scratch_bytes: int = 0
     then: tuple[GpuKernel, ...] = ()
-    packed: tuple[tuple[str, Packing], ...] = ()
+    packed: tuple[tuple[str, Packing], ...] = field(default=(), compare=False)
 
 
 def pointer_type(dtype: DType) -> str:

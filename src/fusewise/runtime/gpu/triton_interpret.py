@@ -63,13 +63,13 @@ def interpreting(folder: str, descriptor: int, nbytes: int) -> Callable[[dict[st
 
 
 def _mend(builder: Any) -> None:
-    """Have the interpreter do as a GPU does where it does not: it cuts numbers off that a GPU rounds to bfloat16, and gives the
-    answer of a comparison the type of what was compared."""
+    """Have the interpreter do as a GPU does where it does not: it cuts numbers off that a GPU rounds to bfloat16, multiplies tiles
+    of it as integers, and gives the answer of a comparison the type of what was compared."""
     import ml_dtypes
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle, _get_np_dtype
 
-    plain = builder.cast_impl
+    plain, dot = builder.cast_impl, builder.create_dot
 
     def cast(source: Any, kind: Any) -> Any:
         if tl.bfloat16 not in (kind.scalar, source.dtype.scalar):
@@ -85,6 +85,11 @@ def _mend(builder: Any) -> None:
     for name in ("si_to_fp", "ui_to_fp", "fp_to_si", "fp_to_ui", "fp_ext", "fp_trunc"):
         setattr(builder, f"create_{name}", cast)
     builder.cast_impl = cast
+
+    def wide_dot(left: Any, right: Any, *rest: Any) -> Any:
+        return dot(*(cast(x, tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (left, right)), *rest)
+
+    builder.create_dot = wide_dot
     for name in [name for name in dir(builder) if name.startswith(("create_icmp", "create_fcmp"))]:
         setattr(builder, name, answered(getattr(builder, name)))
 
