@@ -22,7 +22,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("dynamo", "gradients", "onnxruntime"),
     ("api",),
     ("reporting",),
-    ("specializing", "explaining"),
+    ("specializing", "explaining", "on_gpu"),
     ("compiling", "comparing"),
     ("compiled", "checking", "inspecting", "planning", "optimizing", "selecting", "tuning", "verifying"),
     ("options", "hosting", "measuring", "counting", "partitioning", "outcomes", "choices", "decisions", "sources"),

@@ -192,13 +192,19 @@ def _compiled(
     progress: Progress | None = None,
     weights: Collection[np.ndarray] = (),
     look: Callable[[Planned, Trace], None] | None = None,
+    interpret: bool = False,
 ) -> Model:
     """What `compile` gives. Constants that are byte for byte one of the `weights` are that one. `look` is shown what was planned,
-    and the decisions, before machine code is made of it."""
+    and the decisions, before machine code is made of it. `interpret`: see `gpu_model`."""
     from fusewise.runtime.model_cache import ModelCache, describes
 
     begin, clock = time.perf_counter(), StageClock(progress)
     clock("loading", 0.0)
+    if chosen.on_gpu:
+        from fusewise.on_gpu import GpuSource, gpu_model
+
+        source = GpuSource(model, partial(_bound, model, chosen), partial(read, model))
+        return gpu_model(source, chosen, trace, clock, interpret=interpret)
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     key = None if folder is None or trace is not None or weights else key_of(model, chosen)
@@ -240,11 +246,9 @@ def _compiled(
             resident=resident,
             progress=clock,
         )
-    stages = clock.stages
     built.limit_memory(chosen.memory_limit)
     figures = summary_of(graph, program, found.choice, built.figures, (time.perf_counter() - begin) * 1e3)
-    figures["stages"] = stages
-    figures["frozen"] = frozen(partial(read, model), bound, chosen)
+    figures["stages"], figures["frozen"] = clock.stages, frozen(partial(read, model), bound, chosen)
     tell_of_cliff(figures, chosen)
     choosing = program.figures["host_steps"] or any(node.op == "If" for node in bound.nodes)
     again = partial(_once_more, model, lambda: bound, chosen) if choosing else None
@@ -305,8 +309,8 @@ def _specialized(model: Model, bound: Callable[[], Graph], options: Options, tra
 
 
 def _bound(model: Source, options: Options) -> Graph:
-    free = options.free and not options.tune
-    graph = load(made_here(model), shapes=options.shapes, symbols=options.symbols, values=options.values, free=free)
+    free, shapes, symbols = not options.is_sized, options.shapes, options.symbols
+    graph = load(made_here(model), shapes=shapes, symbols=symbols, values=options.values, free=free)
     if not options.grow:
         return graph
     from fusewise.passes.growing import grown_in_place
@@ -365,13 +369,9 @@ def plan(
 
     Raises what `load` raises, `NoFeasiblePlan` when nothing can be planned, and `UsageError` for unknown names.
     """
-    from fusewise.planning import PlanOptions, plan_graph, require_sizes
+    from fusewise.planning import plan_graph, plan_options, require_sizes
 
-    try:
-        chosen = replace(PlanOptions() if options is None else options, **settings)
-    except TypeError as error:
-        known = ", ".join(PlanOptions.__dataclass_fields__)
-        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options of a plan are {known}") from None
+    chosen = plan_options(options, settings)
     source = made_here(model)
     graph = read(source)
     require_sizes(graph, shapes or {}, symbols or {})
@@ -425,11 +425,11 @@ def verify(
     own, rest = VerificationSettings.taken_from(settings)
     chosen = options_from(options, rest)
     symbols = given_symbols(chosen.symbols)
-    wanted = replace(own, shapes=chosen.shapes, symbols=symbols, values=chosen.values, free=chosen.free)
+    wanted = replace(own, shapes=chosen.shapes, symbols=symbols, values=chosen.values, free=not chosen.is_sized)
 
     def build(graph: Graph, trace: Trace) -> Model:
         trace.disabled |= frozenset(chosen.disable)
-        return compile(graph, replace(chosen, shapes={}, symbols={}, values={}), trace=trace)
+        return _compiled(graph, replace(chosen, shapes={}, symbols={}, values={}), trace, interpret=True)
 
     source = made_here(model)
     return verified(source, read(source), build, wanted, trace)

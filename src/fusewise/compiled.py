@@ -10,9 +10,10 @@ from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from fusewise.cards import Card, carded, counted, listed, one_line
+from fusewise.codegen.gpu.device import CPU
 from fusewise.errors import NamesContradicted, ResourceLimit, ShapeContradicted, UsageError, within_memory
 from fusewise.version import VERSION
 from fusewise.words import size_text
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fusewise.ir.graph import Graph
-    from fusewise.ir.types import ValueType
+    from fusewise.ir.types import TensorType, ValueType
     from fusewise.lower.program import Port
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
+    from fusewise.runtime.gpu.dlpack import DeviceArray
+    from fusewise.runtime.gpu.runner import GpuRunner
     from fusewise.runtime.growing import Cache
     from fusewise.runtime.signing import Key
     from fusewise.runtime.specialist import Specialist
@@ -40,7 +43,9 @@ def _card(model: Model) -> Card:
     figures = model.summary
     if model.is_closed:
         return Card("Model, closed")
-    program = model.executable.contents.program
+    if model.device != CPU:
+        return _gpu_card(model)
+    program = model.executable.program
     workers, steps = figures["workers"], figures["host_steps"]
     operators = Counter(name for one in program.accounts for name in one.operators.split("+") if name)
     why = (f"{row['op']} ({row['reason']})" for row in figures["host"])
@@ -57,6 +62,20 @@ def _card(model: Model) -> Card:
     )
 
 
+def _gpu_card(model: Model) -> Card:
+    figures, program = model.summary, model.runs.program
+    return Card(
+        f"Model for {model.device}: {figures['launches']:,} launches of {figures['kernels']:,} kernels, "
+        f"{size_text(figures['constant_bytes'])} of weights, {size_text(figures['arena_bytes'])} of results between, "
+        f"ready in {figures['compile_ms']:,.0f} ms",
+        (
+            ("inputs", listed(f"{one_line(port.name)}: {port.type}" for port in program.inputs)),
+            ("outputs", listed(f"{one_line(port.name)}: {port.type}" for port in program.outputs)),
+            ("on the host", f"{figures['host_steps']:,} steps" if figures["host_steps"] else "nothing"),
+        ),
+    )
+
+
 @carded(_card)
 class Model:
     """A compiled model, ready to run: by `run`, as `onnxruntime.InferenceSession` is, or called as a function.
@@ -69,17 +88,20 @@ class Model:
 
     A model can be pickled and copied: what travels is the compiled file (`save`), and what comes back is a model as `open_compiled`
     gives it, on as many workers. It holds no graph, and raises `UnsupportedModel` where this CPU lacks what it needs.
+
+    A model for a GPU is loaded there by its first run, or when it is compiled for the GPU that is here. Arrays on the device are
+    read and written where they are, by DLPack.
     """
 
     def __init__(
         self,
-        executable: Executable,
+        executable: Executable | GpuRunner,
         planned: Callable[[], tuple[Graph, Trace]] | None,
         summary: Mapping[str, Any],
         bounds: Mapping[str, int | None] | None = None,
         again: Callable[[bool], Model | None] | None = None,
     ) -> None:
-        self._executable: Executable | None = executable
+        self._executable: Executable | GpuRunner | None = executable
         self._again = again
         self._left_aside: set[type] = set()
         self._lock = Lock()
@@ -92,12 +114,25 @@ class Model:
         self._growing: Model | None = None
 
     @property
-    def executable(self) -> Executable:
-        """Program, machine code and memory. `UsageError` when the model is closed."""
+    def runs(self) -> Executable | GpuRunner:
+        """What runs it, on whatever device. `UsageError` when the model is closed."""
         found = self._executable
         if found is None:
             raise UsageError("the model is closed: compile it or open it again")
         return found
+
+    @property
+    def executable(self) -> Executable:
+        """Program, machine code and memory of a model for a CPU. `UsageError` when the model is closed, or for a GPU."""
+        found = self.runs
+        if found.device != CPU:
+            raise UsageError(f"this needs a model for a CPU, and this one is for {found.device}")
+        return cast("Executable", found)
+
+    @property
+    def device(self) -> str:
+        """What it was compiled for: `cpu`, or the GPUs of an architecture, as `cuda:sm_90`."""
+        return self.runs.device
 
     @property
     def graph(self) -> Graph:
@@ -114,7 +149,7 @@ class Model:
 
     @cached_property
     def _plan(self) -> tuple[Graph, Trace]:
-        self.executable  # noqa: B018 - refuses when closed
+        self.runs  # noqa: B018 - refuses when closed
         if self._planned is None:
             raise UsageError("a compiled file holds no graph; give the model it was compiled from")
         return self._planned()
@@ -127,19 +162,19 @@ class Model:
         `ShapeContradicted` and `UsageError` for a compiled file, which has no model to compile.
         """
         for _ in (1, 2):  # sooner than a range
-            used = self.executable
+            used = self.runs
             try:
                 return used.run(output_names, feeds)
             except (NamesContradicted, ShapeContradicted) as contradiction:
                 if not self._compile_again(used, contradiction):
                     raise
-        return self.executable.run(output_names, feeds)
+        return self.runs.run(output_names, feeds)
 
     def __call__(self, /, *values: Any, **feeds: Any) -> Any:
         """What the model gives for arrays in the order of its inputs, or by their names: one array where it has one output, a list
         of them otherwise. A mapping alone has all inputs by name. Tensors of PyTorch are read in place, and outputs are tensors
-        where an input is. Raises what `run` raises."""
-        ports = self.executable.contents.program.inputs
+        where an input is, on a GPU where one lies there. Raises what `run` raises."""
+        ports = self.runs.program.inputs
         if len(values) == 1 and not feeds and isinstance(values[0], Mapping) and not _takes_a_map(ports):
             return self(**values[0])
         if len(values) > len(ports):
@@ -149,27 +184,44 @@ class Model:
             if port.name in feeds:
                 raise UsageError(f"input {port.name!r} is given twice: in its place, and by its name")
             feeds[port.name] = value
-        from fusewise.tensors import array_of, is_tensor, tensor_of
-
-        has_tensors = any(map(is_tensor, feeds.values()))
-        if has_tensors:
-            feeds = {name: array_of(value) if is_tensor(value) else value for name, value in feeds.items()}
-        results = self.run(None, feeds)
-        if has_tensors:
-            results = list(map(tensor_of, results))
+        results = self._called(feeds)
         return results[0] if len(results) == 1 else results
+
+    def _called(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs for feeds of which some may be tensors of PyTorch."""
+        from fusewise.tensors import array_of, is_tensor, tensor_like, tensor_of
+
+        tensors = [value for value in feeds.values() if is_tensor(value)]
+        if not tensors:
+            return self.run(None, feeds)
+        if there := [value for value in tensors if not value.is_cpu]:
+            if self.device == CPU:
+                raise UsageError(f"the model runs on a CPU, and a tensor lies on {there[0].device}: give tensor.cpu()")
+            kinds = {port.name: cast("TensorType", port.type) for port in self.runs.program.outputs}
+            into = {name: tensor_like(kind.dims, kind.dtype.name, there[0]) for name, kind in kinds.items()}
+            return self.run_into({name: _detached(value) for name, value in feeds.items()}, into)
+        given = {name: array_of(value) if is_tensor(value) else value for name, value in feeds.items()}
+        return list(map(tensor_of, self.run(None, given)))
 
     def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, np.ndarray | None]) -> list[Any]:
         """As `run`, of the outputs that `into` names, each written into the array given for it, which is returned; None for a new
         one. `UsageError` for an array of another shape or type."""
         for _ in range(2):
-            used = self.executable
+            used = self.runs
             try:
                 return used.run_into(feeds, into)
             except (NamesContradicted, ShapeContradicted) as contradiction:
                 if not self._compile_again(used, contradiction):
                     raise
-        return self.executable.run_into(feeds, into)
+        return self.runs.run_into(feeds, into)
+
+    def run_on_device(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[DeviceArray]:
+        """As `run`, of a model for a GPU: outputs stay there, for PyTorch, CuPy and others to read by DLPack. They lie in the
+        model's memory, so the next run overwrites them. `UsageError` for a model for a CPU."""
+        found = self.runs
+        if found.device == CPU:
+            raise UsageError("the model runs on a CPU, so there is no device for outputs to stay on: call run")
+        return cast("GpuRunner", found).run_on_device(output_names, feeds)
 
     def bind_cache(self, capacity: int, batch: int = 1) -> Cache:
         """An empty cache of keys and values for a decoder that takes what is past and gives what is past then: what is new is
@@ -182,14 +234,16 @@ class Model:
         from fusewise.runtime.growing import Cache
 
         with self._lock:
-            if self._growing is None and self.executable.contents.program.growth is None:
+            if self._growing is None and self.executable.program.growth is None:
                 if self.grow is None:
                     raise UsageError("this model was not compiled to grow: compile it with grow=True, and save that")
                 self._growing = self.grow()
             used = self if self._growing is None else self._growing
         return Cache(used.executable, capacity, batch)
 
-    def _compile_again(self, used: Executable, contradiction: NamesContradicted | ShapeContradicted) -> bool:
+    def _compile_again(
+        self, used: Executable | GpuRunner, contradiction: NamesContradicted | ShapeContradicted
+    ) -> bool:
         """Take the place of the executable that was `used`, unless another thread has done so; is there another now?"""
         with self._lock:
             if self._executable is not used:
@@ -202,7 +256,7 @@ class Model:
             names = isinstance(contradiction, NamesContradicted)
             left = "each is taken to be as given" if names else "what it states is left aside"
             warnings.warn(f"{contradiction}: {left} from here on", RuntimeWarning, stacklevel=4)
-            self._executable, self._summary, self._planned = other.executable, other._summary, other._planned
+            self._executable, self._summary, self._planned = other.runs, other._summary, other._planned
             self.specialist = other.specialist
             self.__dict__.pop("_plan", None)
             self._left_aside.add(type(contradiction))
@@ -227,6 +281,8 @@ class Model:
         if self.specialist is not None:
             self.specialist.close()
         with self._lock:
+            if self._executable is not None and self._executable.device != CPU:
+                cast("GpuRunner", self._executable).close()
             self._executable = self._planned = self._again = self.grow = self._growing = self.report_again = None
             self.__dict__.pop("_plan", None)
 
@@ -244,16 +300,16 @@ class Model:
     def __reduce__(self) -> tuple[Any, ...]:
         from fusewise.runtime import artefact
 
-        own = self.executable
+        own = self.runs
         return restored, (artefact.as_bytes(own, self.notes, VERSION), own.workers, own.memory_limit)
 
     def get_inputs(self) -> list[Any]:
         """Name, shape and type of each input."""
-        return list(self.executable.get_inputs())
+        return list(self.runs.get_inputs())
 
     def get_outputs(self) -> list[Any]:
         """Name, shape and type of each output."""
-        return list(self.executable.get_outputs())
+        return list(self.runs.get_outputs())
 
     def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
         """A value for every input, by name; integers that are indexes stay within what they index. Free dimensions have the
@@ -267,14 +323,15 @@ class Model:
         from fusewise.ir.deciding import hint
         from fusewise.ir.size import size_of
 
-        program = self.executable.contents.program
-        names = [symbol.name for symbol in program.symbols]
+        program = self.runs.program
+        symbols = () if self.device != CPU else self.executable.program.symbols
+        names = [symbol.name for symbol in symbols]
         for name in sizes:
             if name not in names:
                 raise UsageError(
                     f"a size is given for dimension {name!r}, but the model's free ones are {', '.join(names) or 'none'}"
                 )
-        values = {symbol.name: hint(size_of(symbol)) for symbol in program.symbols} | dict(sizes)
+        values = {symbol.name: hint(size_of(symbol)) for symbol in symbols} | dict(sizes)
         return {port.name: type_at(port.type, values) for port in program.inputs}
 
     def save(self, path: str | Path, *, sign: Key | None = None) -> None:
@@ -287,7 +344,7 @@ class Model:
         from fusewise.runtime.signing import signer
 
         signing = None if sign is None else signer(sign)
-        artefact.write(Path(path), self.executable, self.notes, VERSION, sign=signing)
+        artefact.write(Path(path), self.runs, self.notes, VERSION, sign=signing)
 
     def report(self, *, times: bool = False, seed: int = 0) -> Any:
         """What was done with the model when it was compiled, as a `reporting.report.Report`, which makes pages and files of it;
@@ -295,7 +352,7 @@ class Model:
 
         `UsageError` for a model that was opened from a file, which holds only machine code.
         """
-        self.executable  # noqa: B018 - refuses when closed
+        self.executable  # noqa: B018 - refuses when closed, or for a GPU
         if self.report_again is None:
             raise UsageError("a compiled file holds no graph; give the model it was compiled from")
         return self.report_again(times, seed)
@@ -311,6 +368,11 @@ class Model:
         return index_bounds(self.graph) if self._bounds is None else self._bounds
 
 
+def _detached(value: Any) -> Any:
+    """A tensor without the gradients that it would hand on, which DLPack refuses."""
+    return value.detach() if getattr(value, "requires_grad", False) else value
+
+
 def _takes_a_map(ports: Sequence[Port]) -> bool:
     """Is the first input a mapping itself?"""
     from fusewise.ir.types import MapType
@@ -320,9 +382,17 @@ def _takes_a_map(ports: Sequence[Port]) -> bool:
 
 @within_memory("a compiled file is opened")
 def open_compiled(
-    path: str | Path, *, threads: int | None = None, trust: Key | None = None, memory_limit: int | None = None
+    path: str | Path,
+    *,
+    threads: int | None = None,
+    trust: Key | None = None,
+    memory_limit: int | None = None,
+    device: str | None = None,
 ) -> Model:
     """A model that `Model.save` wrote, on as many workers as it was compiled for, or fewer. `memory_limit`: see `Options`.
+
+    One for a GPU is loaded there; where there is none that it runs on, it can be looked at, and `run` says what is missing.
+    `device` may say which GPU: `cuda:1`; and it is a `UsageError` where the file is for another device.
 
     Such a file is a program: its machine code does in this process whatever its maker wants. Open only files that you would
     run as programs. With `trust`, an Ed25519 public key in PEM (a path or bytes), one is opened only if it was signed with the
@@ -340,9 +410,11 @@ def open_compiled(
     with Container(Path(path), VERSION, trusted) as container:
         from fusewise.runtime import artefact  # and NumPy, while the file is read
 
-        found = artefact.read(container, threads=threads)
-        found.executable.limit_memory(memory_limit)
-        return opened(found, None, begin)
+        found = artefact.read(container, threads=threads, device=device)
+    found.executable.limit_memory(memory_limit)
+    if found.executable.device != CPU:
+        cast("GpuRunner", found.executable).load_if_there()
+    return opened(found, None, begin)
 
 
 def restored(data: bytes, threads: int | None = None, memory_limit: int | None = None) -> Model:

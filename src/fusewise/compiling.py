@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewise.compiled import SUFFIX
 from fusewise.decisions import names_of_decisions, require_known
+from fusewise.errors import UsageError
 from fusewise.options import Options, settings_of
 from fusewise.runtime.folder import cache_folder
 from fusewise.sources import ZOO
@@ -29,6 +30,7 @@ __all__ = [
     "planned",
     "sized_anyway",
     "tell_of_cliff",
+    "tell_of_idle",
 ]
 
 Progress = Callable[[str, float], None]
@@ -65,6 +67,8 @@ def planned(
     """From the graph that was read to the program: passes, what is known of the result or measured now, groups, code."""
     from fusewise.making import Planned, generated, grouped
 
+    if options.on_gpu:
+        raise UsageError(f"this is about code for a CPU, and the model is for {options.device}: leave the device out")
     if options.disable and isinstance(options.passes, bool | str):
         require_known(options.disable)
     tell = progress or (lambda what, share: None)
@@ -75,16 +79,19 @@ def planned(
     groups = grouped(graph, making, trace, choice, costs)
     tell("generating code", 0.0)
     program = generated(groups, making, trace, choice)
-    names = _idle(options, trace) if options.disable and trace.limit is None else []
-    if names:
-        warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
+    tell_of_idle(options, trace, warn)
     return Planned(bound, clean, graph, groups, program, choice)
 
 
-def _idle(options: Options, trace: Trace) -> list[str]:
-    """Names to disable that nothing was decided by: those of one node, and of what passes of the user's own might be called."""
+def tell_of_idle(options: Options, trace: Trace, warn: Callable[[str], None]) -> None:
+    """Warn of names to disable that nothing was decided by: those of one node, and of what passes of the user's own might be
+    called."""
+    if not options.disable or trace.limit is not None:
+        return
     known = names_of_decisions()
-    return [name for name in trace.idle(options.disable) if "@" in name or name not in known]
+    names = [name for name in trace.idle(options.disable) if "@" in name or name not in known]
+    if names:
+        warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
 
 
 def _legal(
@@ -135,7 +142,7 @@ def frozen(source: Callable[[], Graph], bound: Graph, options: Options) -> dict[
     from fusewise.ir.types import TensorType
 
     sizes: dict[str, int] = {}
-    if options.shapes or options.symbols or options.values or options.tune or not options.free:
+    if options.shapes or options.symbols or options.values or options.is_sized:
         written = source()
         for name in bound.inputs:
             before, after = written.types.get(name), bound.types[name]
@@ -166,7 +173,19 @@ def key_of(model: Any, options: Options) -> Key | None:
 
         if may_name(Path(model), REGISTERED.domains):
             return None
-    return model_key(str(model), is_named, settings_of(options), options.threads)
+    return model_key(str(model), is_named, settings_of(options) | _made_by(options), options.threads)
+
+
+def _made_by(options: Options) -> dict[str, str]:
+    """What makes machine code of kernels for a GPU, by its version."""
+    if not options.on_gpu:
+        return {}
+    from importlib import metadata
+
+    try:
+        return {"triton": metadata.version("triton")}
+    except metadata.PackageNotFoundError:
+        return {"triton": "none"}
 
 
 def not_for_all_sizes() -> tuple[type[Exception], ...]:

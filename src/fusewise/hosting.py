@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusewise.ir.deciding import at_hint
 from fusewise.ir.graph import Graph, Node
@@ -22,6 +22,9 @@ from fusewise.ops.plain.table import PLAIN
 from fusewise.ops.table import spec_of
 from fusewise.runtime.executable import BuildFigures
 from fusewise.runtime.stages import may_be_native
+
+if TYPE_CHECKING:
+    from fusewise.codegen.gpu.program import GpuProgram
 
 __all__ = ["BODIES", "EVALUATOR", "LATER", "NUMPY", "ROUTINE", "cliff", "described", "summary_of", "way_of"]
 
@@ -71,7 +74,7 @@ def summary_of(
     }
 
 
-def described(graph: Graph, program: Program) -> list[dict[str, Any]]:
+def described(graph: Graph, program: Program | GpuProgram) -> list[dict[str, Any]]:
     """A row for each node on the host: `node`, `op`, `reason`, the `way` that it runs, and `expected_ms`, None where sizes
     depend on data."""
     versions = {"": graph.opset} | dict(graph.opsets)

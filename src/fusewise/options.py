@@ -54,7 +54,9 @@ class Options:
     `precision`, of convolutions and products: `float32`, `bfloat16`, or `float16` for float32 with weights of products rounded to
     float16. `sanitize`: kernels look at every load and store, and say what they touch that is none of their operands, many times
     more slowly. `grow`: outputs that only extend inputs, as a decoder's keys and values, are written behind these; the model runs
-    with a cache only (`Model.bind_cache`). `warn` is told, as a sentence, what went wrong without stopping the work. None is what
+    with a cache only (`Model.bind_cache`). `device` is what it runs on: `cpu`, `cuda` (the GPU that is here), `cuda:1`, or
+    `cuda:sm_90` (compiled for such GPUs, here or elsewhere); kernels for one are compiled by as many processes as `threads` says,
+    and `precision` may be `tf32` there. `warn` is told, as a sentence, what went wrong without stopping the work. None is what
     nobody says, for each of them.
     """
 
@@ -75,7 +77,18 @@ class Options:
     memory_limit: int | None = None
     specialize: int = 0
     grow: bool = False
+    device: str = "cpu"
     warn: Callable[[str], None] = _warn
+
+    @property
+    def on_gpu(self) -> bool:
+        """Is it to run on a GPU?"""
+        return self.device != "cpu"
+
+    @property
+    def is_sized(self) -> bool:
+        """Must every dimension be a number?"""
+        return not self.free or bool(self.tune) or self.on_gpu
 
     def __repr__(self) -> str:
         """What is not as it is by default, on one line."""
@@ -116,6 +129,7 @@ class OptionsDict(TypedDict, total=False):
     memory_limit: int | None
     specialize: int | None
     grow: bool | None
+    device: str | None
     warn: Callable[[str], None] | None
 
 
@@ -145,7 +159,32 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
         )
     if found.tune and found.cache is False:
         raise UsageError("tuning keeps what it measures in the cache, which is switched off; allow one")
+    _check_device(found)
     return found
+
+
+_TF32 = "tf32"
+
+
+def _check_device(found: Options) -> None:
+    """Raise `UsageError` for a device that there is not, and for what does not go together with it."""
+    if not found.on_gpu:
+        if found.precision == _TF32:
+            raise UsageError(
+                "tf32 is a precision of GPUs, and the model is compiled for a CPU: give a device, such as cuda"
+            )
+        return
+    from fusewise.codegen.gpu.device import device_choice
+    from fusewise.passes.pipeline import PRECISIONS
+
+    device_choice(found.device)
+    for name in ("tune", "sanitize", "specialize", "grow"):
+        if getattr(found, name):
+            raise UsageError(f"{name} is for models that run on a CPU, not on {found.device}; leave it out")
+    if found.precision not in (*PRECISIONS, _TF32):
+        raise no_such("precision", found.precision, (*PRECISIONS, _TF32))
+    if found.exact and found.precision != "float32":
+        raise UsageError(f"{found.precision} changes answers, which exact does not allow; leave one of the two out")
 
 
 def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
@@ -154,7 +193,7 @@ def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any
     symbols = {} if shapes else _plain_symbols(options)
     chosen = {
         name: getattr(options, name)
-        for name in ("exact", "fusion", "precision", "sanitize", "free", "specialize", "grow")
+        for name in ("exact", "fusion", "precision", "sanitize", "free", "specialize", "grow", "device")
     }
     return {"shapes": shapes, "symbols": symbols, "cache": cache, "disable": sorted(options.disable), **chosen}
 
@@ -169,7 +208,7 @@ def _plain_symbols(options: Options) -> dict[str, int | str]:
 
 def settings_of(options: Options) -> dict[str, Any]:
     """What a compiled model depends on, as plain JSON values; its passes are those by name."""
-    plain = ("exact", "strict", "fusion", "passes", "precision", "sanitize", "free", "grow")
+    plain = ("exact", "strict", "fusion", "passes", "precision", "sanitize", "free", "grow", "device")
     return {
         "shapes": {name: list(shape) for name, shape in options.shapes.items()},
         "symbols": _plain_symbols(options),
@@ -251,7 +290,7 @@ _KINDS: Mapping[str, _Kind] = {
     "values": _Kind("a mapping from names to arrays", _is_mapping),
     **dict.fromkeys(("exact", "strict", "sanitize", "free", "grow"), _SWITCH),
     **dict.fromkeys(("threads", "memory_limit", "specialize"), _COUNT),
-    **dict.fromkeys(("fusion", "precision"), _NAME),
+    **dict.fromkeys(("fusion", "precision", "device"), _NAME),
     "cache": _FOLDER,
     "disable": _NAMES,
     "passes": _PASSES,

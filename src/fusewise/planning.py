@@ -53,6 +53,7 @@ __all__ = [
     "explain_group",
     "explain_saved",
     "plan_graph",
+    "plan_options",
     "require_sizes",
 ]
 
@@ -175,6 +176,15 @@ class Planning:
             raise UsageError(
                 f"a plan is written as .json or .onnx (and by the command as .html), not as {target.name!r}"
             )
+
+
+def plan_options(options: PlanOptions | None, settings: Mapping[str, Any]) -> PlanOptions:
+    """`options` with the fields that `settings` has; `UsageError` for one that there is not."""
+    try:
+        return replace(PlanOptions() if options is None else options, **settings)
+    except TypeError as error:
+        known = ", ".join(PlanOptions.__dataclass_fields__)
+        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options of a plan are {known}") from None
 
 
 def require_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int]) -> None:

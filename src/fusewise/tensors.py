@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["array_of", "is_tensor", "tensor_of"]
+__all__ = ["array_of", "is_tensor", "tensor_like", "tensor_of"]
 
 _SEEN_AS: Mapping[str, str] = {
     "bfloat16": "int16",
@@ -55,3 +55,10 @@ def tensor_of(array: Any) -> Any:
     else:
         tensor = torch.from_numpy(array)
     return tensor if array.size else torch.empty(array.shape, dtype=tensor.dtype)  # which has other strides
+
+
+def tensor_like(shape: Sequence[int], dtype: str, other: Any) -> Any:
+    """A new tensor on the device of an `other`, of a type that NumPy or ml_dtypes calls `dtype`; contents undefined."""
+    import torch
+
+    return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=other.device)

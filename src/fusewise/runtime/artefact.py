@@ -1,8 +1,8 @@
 """A compiled model as one file: its program, machine code and packed weights. Opening it compiles nothing and packs nothing.
 
-The manifest (`runtime.container`) states the CPU the code was compiled for and its features, the program, and whose each section
-is: kernels', the worker pool's, and constants'. A CPU of which the system says the same as of the maker's is not looked at by LLVM,
-and most files are opened without it.
+The manifest (`runtime.container`) of a model for a CPU states the CPU the code was compiled for and its features, the program, and
+whose each section is: kernels', the worker pool's, and constants'. A CPU of which the system says the same as of the maker's is not
+looked at by LLVM, and most files are opened without it. That of a model for a GPU is `runtime.gpu.artefact`'s.
 There is no pickle; still, an artefact is machine code: open only what you trust as you would a program. What it states beside
 the code is checked (`runtime.sound`), and it may be signed (`runtime.signing`).
 """
@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fusewise.codegen.gpu.device import CPU
 from fusewise.codegen.target import Target
-from fusewise.errors import UnsupportedModel
+from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.records import record
 from fusewise.runtime import container
 from fusewise.runtime.container import Container, understood
@@ -29,21 +30,25 @@ from fusewise.runtime.threads import pool_image, use_image
 
 if TYPE_CHECKING:
     from fusewise.runtime.executable import Contents, Executable
+    from fusewise.runtime.gpu.runner import GpuRunner
 
 __all__ = ["Artefact", "as_bytes", "read", "write"]
+
+_GPU = "gpu"
+"""What the manifest of a model for a GPU has (`runtime.gpu.artefact.MARK`, which most files are read without)."""
 
 
 @record(frozen=True)
 class Artefact:
     """What a file holds: a model ready to run, and the `notes` its writer added (plain JSON)."""
 
-    executable: Executable
+    executable: Executable | GpuRunner
     notes: Mapping[str, Any]
 
 
 def write(
     path: Path,
-    executable: Executable,
+    executable: Executable | GpuRunner,
     notes: Mapping[str, Any],
     version: str,
     *,
@@ -54,14 +59,19 @@ def write(
     container.write(path, _parts(executable, notes, version, sign), settled=settled)
 
 
-def as_bytes(executable: Executable, notes: Mapping[str, Any], version: str) -> bytes:
+def as_bytes(executable: Executable | GpuRunner, notes: Mapping[str, Any], version: str) -> bytes:
     """What `write` writes."""
     return b"".join(_parts(executable, notes, version, None))
 
 
 def _parts(
-    executable: Executable, notes: Mapping[str, Any], version: str, sign: Callable[[bytes], bytes] | None
+    executable: Executable | GpuRunner, notes: Mapping[str, Any], version: str, sign: Callable[[bytes], bytes] | None
 ) -> Iterator[bytes | memoryview]:
+    if executable.device != CPU:
+        from fusewise.runtime.gpu.artefact import parts
+
+        return parts(cast("GpuRunner", executable), notes, version, sign)
+    executable = cast("Executable", executable)
     from fusewise.runtime.program_json import program_to_json
 
     contents = executable.contents
@@ -80,12 +90,21 @@ def _parts(
     return container.written(version, said, sections, sign)
 
 
-def read(found: Container, *, threads: int | None = None) -> Artefact:
-    """Put together what a container holds, while it is read.
+def read(found: Container, *, threads: int | None = None, device: str | None = None) -> Artefact:
+    """Put together what a container holds, while it is read. `device` says where that of a GPU is to run (`runtime.gpu.artefact`).
 
     Raises what `Container.sections` does, `InvalidModel` when its parts do not fit each other, and `UnsupportedModel` when it was
     made for a CPU with features this one lacks.
     """
+    if _GPU in found.manifest:
+        from fusewise.runtime.gpu.artefact import read as read_for_gpu
+
+        runner = read_for_gpu(found, device)
+        with understood(found.path):
+            check_notes(found.manifest["notes"])
+        return Artefact(runner, found.manifest["notes"])
+    if device not in (None, CPU):
+        raise UsageError(f"{found.path} was compiled for a CPU, not for {device}: compile the model for that")
     with Resident() as resident:
         with understood(found.path):
             resident.start(int(found.manifest["program"]["arena_bytes"]))

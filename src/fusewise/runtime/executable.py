@@ -273,6 +273,9 @@ class Executable:
     memory of its own (`runtime.lanes`), where the program is native as a whole and no limit of memory is set; else they take turns.
     """
 
+    device = "cpu"
+    """What it runs on, as users write it."""
+
     def __init__(
         self, contents: Contents, plan: RunPlan | Plans, figures: BuildFigures, beside: Callable[[], RunPlan | Plans]
     ) -> None:
@@ -299,6 +302,11 @@ class Executable:
     def get_outputs(self) -> list[PortInfo]:
         """Name, shape and type of each output."""
         return [port_info(port) for port in self._made]
+
+    @property
+    def program(self) -> Program:
+        """What it runs."""
+        return self.contents.program
 
     @property
     def is_whole(self) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
+    from fusewise.runtime.gpu.runner import GpuRunner
 
 __all__ = ["Key", "ModelCache", "describes", "model_key", "program_digest", "room_of", "unchanged"]
 
@@ -39,7 +40,7 @@ _MOST_BYTES = 16 * 1024**3
 _MOST_OF_DISK = 0.25
 _LARGEST_SHARE = 0.5  # of the limit, for one entry
 _PLANNERS = (
-    *("api.py", "choices.py", "compiling.py", "making.py"),
+    *("api.py", "choices.py", "compiling.py", "making.py", "on_gpu.py"),
     *("codegen", "frontend", "fusion", "ir", "lower", "ops", "passes", "rewrite", "runtime", "zoo"),
 )
 """Sources that decide what a model becomes."""
@@ -118,8 +119,9 @@ class ModelCache:
         self._limit_bytes = limit_bytes
         self._warn = warn
 
-    def fetch(self, key: str, version: str, threads: int | None) -> Artefact | None:
-        """The model stored under `key`; None when there is none that is whole and fits this machine."""
+    def fetch(self, key: str, version: str, threads: int | None, device: str | None = None) -> Artefact | None:
+        """The model stored under `key`; None when there is none that is whole and fits this machine. `device` says which GPU is
+        to run that of one."""
         path = self._path(key)
         if not path.exists() or folder_fault(self.folder, create=False):
             return None
@@ -127,7 +129,7 @@ class ModelCache:
             with Container(path, version) as container:
                 from fusewise.runtime import artefact  # and NumPy, while the file is read
 
-                found = artefact.read(container, threads=threads)
+                found = artefact.read(container, threads=threads, device=device)
         except FusewiseError:
             with suppress(OSError):
                 path.unlink()
@@ -138,11 +140,10 @@ class ModelCache:
             os.utime(path)
         return found
 
-    def store(self, key: str, executable: Executable, notes: Mapping[str, Any], version: str) -> None:
+    def store(self, key: str, executable: Executable | GpuRunner, notes: Mapping[str, Any], version: str) -> None:
         """Keep a model, unless it is so large that little else would have room."""
         limit = room_of(self.folder) if self._limit_bytes is None else self._limit_bytes
-        size = sum(block.nbytes for block in executable.contents.constants.values())
-        if size > limit * _LARGEST_SHARE:
+        if executable.figures.constant_bytes > limit * _LARGEST_SHARE:
             return
         fault = folder_fault(self.folder)
         if not fault:

@@ -6,7 +6,7 @@ Machine code and constants lie elsewhere; steps name kernels by number. Where a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +32,17 @@ from fusewise.lower.program import (
 )
 from fusewise.records import record
 
-__all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
+__all__ = [
+    "ProgramReader",
+    "host_to_json",
+    "objects_to_json",
+    "port_to_json",
+    "program_from_json",
+    "program_to_json",
+    "sites_to_json",
+    "type_from_json",
+    "type_to_json",
+]
 
 Json = dict[str, Any]
 
@@ -40,14 +50,14 @@ Json = dict[str, Any]
 def program_to_json(program: Program) -> Json:
     """Everything but kernels and the data of constants."""
     return {
-        "inputs": [_port(port) for port in program.inputs],
-        "outputs": [_port(port) for port in program.outputs],
+        "inputs": [port_to_json(port) for port in program.inputs],
+        "outputs": [port_to_json(port) for port in program.outputs],
         "buffers": [_buffer(buffer) for buffer in program.buffers],
         "steps": [_step(step) for step in program.steps],
         "arena_bytes": program.arena_bytes,
         "groups": program.groups,
         "opsets": [list(pair) for pair in program.opsets],
-        "objects": _objects(program),
+        "objects": objects_to_json(program.objects),
         "workers": program.workers,
         "is_checked": program.is_checked,
         "exact": program.exact,
@@ -62,7 +72,7 @@ def program_to_json(program: Program) -> Json:
 def program_from_json(found: Json) -> Program:
     """The program without kernels. `KeyError`, `TypeError` or `ValueError` when `found` is not one."""
     symbols = tuple(_symbol_from(*symbol) for symbol in found["symbols"])
-    read = _Reader({symbol.name: symbol for symbol in symbols})
+    read = ProgramReader({symbol.name: symbol for symbol in symbols})
     return Program(
         inputs=tuple(read.port(port) for port in found["inputs"]),
         outputs=tuple(read.port(port) for port in found["outputs"]),
@@ -94,15 +104,13 @@ def _growth(growth: Growing | None) -> Json:
     return {"growth": [pairs, growth.counts, to_json(growth.after)]}
 
 
-def _objects(program: Program) -> Json:
-    if not program.objects:
+def objects_to_json(objects: Sequence[tuple[str, np.ndarray | SizesConstant]]) -> Json:
+    """Constants that only host steps read, by name."""
+    if not objects:
         return {}
     from fusewise.runtime.node_json import array_to_json
 
-    return {
-        name: array_to_json(one) if isinstance(one, np.ndarray) else _sizes_constant(one)
-        for name, one in program.objects
-    }
+    return {name: array_to_json(one) if isinstance(one, np.ndarray) else _sizes_constant(one) for name, one in objects}
 
 
 def _sizes_constant(constant: SizesConstant) -> Json:
@@ -150,7 +158,8 @@ def _symbol_from(name: str, low: int, high: int, hint: int) -> Symbol:
     return Symbol(name, low, high, hint)
 
 
-def _port(port: Port) -> Json:
+def port_to_json(port: Port) -> Json:
+    """An input or output."""
     plain = {"name": port.name, "type": type_to_json(port.type), "buffer": port.buffer}
     return {**plain, "contents": [*map(to_json, port.contents)]} if port.contents else plain
 
@@ -164,7 +173,7 @@ def _buffer(buffer: Buffer) -> list[Any]:
 
 def _step(step: NativeStep | StepVersions | HostStep) -> Json:
     if isinstance(step, HostStep):
-        return _host(step)
+        return host_to_json(step)
     if isinstance(step, NativeStep):
         return _native(step)
     versions = [[[_condition(each) for each in conditions], _native(one)] for conditions, one in step.versions]
@@ -181,16 +190,22 @@ def _native(step: NativeStep) -> Json:
         "way": step.way,
         "strips": step.strips,
         "pieces": step.pieces,
-        "sites": [[s.node, s.op, s.operand, to_json(s.low), to_json(s.high), s.wraps] for s in step.sites],
+        "sites": sites_to_json(step.sites),
         "extents": [[e.argument, e.value, to_json(e.low), to_json(e.high), e.writes] for e in step.extents],
         "sizes": [to_json(size) for size in step.sizes],
     }
 
 
+def sites_to_json(sites: Sequence[DataPosition]) -> list[Any]:
+    """Where a step reads positions from data."""
+    return [[s.node, s.op, s.operand, to_json(s.low), to_json(s.high), s.wraps] for s in sites]
+
+
 Operand = tuple[str, Place | None, ValueType | None]
 
 
-def _host(step: HostStep) -> Json:
+def host_to_json(step: HostStep) -> Json:
+    """A host step with its nodes."""
     from fusewise.runtime.node_json import node_to_json
 
     return {
@@ -214,7 +229,7 @@ def _place(place: Place) -> list[Any]:
 
 
 @record(frozen=True, slots=True)
-class _Reader:
+class ProgramReader:
     """Reads parts of a program that has these symbols, by name."""
 
     symbols: Mapping[str, Symbol]
@@ -264,13 +279,16 @@ class _Reader:
         return NativeStep(
             found["kernel"],
             tuple(Place(buffer, size(offset)) for buffer, offset in found["arguments"]),
-            sites=tuple(
-                DataPosition(node, op, operand, size(low), size(high), wraps)
-                for node, op, operand, low, high, wraps in found["sites"]
-            ),
+            sites=self.sites(found["sites"]),
             extents=tuple(Extent(a, v, size(low), size(high), writes) for a, v, low, high, writes in found["extents"]),
             sizes=self.sizes(found["sizes"]),
             **{name: found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces")},
+        )
+
+    def sites(self, found: list[Any]) -> tuple[DataPosition, ...]:
+        return tuple(
+            DataPosition(node, op, operand, self.size(low), self.size(high), wraps)
+            for node, op, operand, low, high, wraps in found
         )
 
     def host(self, found: Json) -> HostStep:

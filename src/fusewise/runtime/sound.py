@@ -8,7 +8,7 @@ signatures are for.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.deciding import Condition, known_equal
@@ -18,7 +18,10 @@ from fusewise.lower.program import SIZES, Buffer, HostStep, NativeStep, Place, P
 from fusewise.runtime.host import MAXIMUM_WORKERS
 from fusewise.runtime.plan_code import PLAN
 
-__all__ = ["check_notes", "check_program", "place_fault"]
+if TYPE_CHECKING:
+    from fusewise.codegen.gpu.program import GpuBuffer, GpuStep
+
+__all__ = ["check_notes", "check_program", "host_step_problems", "is_count", "place_fault", "site_problems"]
 
 _LEAST_STRIPS, _MOST_STRIPS = 4, 1 << 16
 _MOST_PIECES = 1 << 16
@@ -49,7 +52,7 @@ def check_notes(notes: Any) -> None:
     if not isinstance(notes, dict) or not isinstance(notes["summary"], dict) or not isinstance(notes["bounds"], dict):
         raise ValueError("its notes are not those of a model")
     for name, bound in notes["bounds"].items():
-        if bound is not None and not _is_count(bound):
+        if bound is not None and not is_count(bound):
             raise ValueError(f"the indexes of input {name!r} have no bound like {bound!r}")
 
 
@@ -57,11 +60,11 @@ def _problems(program: Program, symbols: Sequence[str], constants: Mapping[int, 
     yield from _of_symbols(program, symbols)
     if len(set(symbols)) != len(symbols) or not all(isinstance(symbol, str) and symbol for symbol in symbols):
         yield "its kernels are not called by different names"
-    if not _is_count(program.arena_bytes) or not _is_count(program.groups):
+    if not is_count(program.arena_bytes) or not is_count(program.groups):
         yield f"an arena of {program.arena_bytes!r} bytes for {program.groups!r} groups cannot be"
-    if not _is_count(program.workers) or not 1 <= program.workers <= MAXIMUM_WORKERS:
+    if not is_count(program.workers) or not 1 <= program.workers <= MAXIMUM_WORKERS:
         yield f"it is made for {program.workers!r} workers"
-    if not all(isinstance(domain, str) and _is_count(version) for domain, version in program.opsets):
+    if not all(isinstance(domain, str) and is_count(version) for domain, version in program.opsets):
         yield "its opsets have no versions"
     if not isinstance(program.exact, bool) or not all(isinstance(name, str) for name in program.disabled):
         yield "how it was compiled is not stated"
@@ -134,10 +137,10 @@ def _is_number(value: Any) -> bool:
 
 def _is_size(value: Any) -> bool:
     """A plain number from 0 on, or a size, which is looked at when it is known."""
-    return _is_number(value) if isinstance(value, Size) else _is_count(value)
+    return _is_number(value) if isinstance(value, Size) else is_count(value)
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
     """A plain number from 0 on (`True` is none) that no sum of a few passes 64 bits with."""
     return type(value) is int and 0 <= value < _MOST_BYTES
 
@@ -162,7 +165,7 @@ def _of_buffer(number: int, buffer: Buffer, program: Program, constants: Mapping
             or not _is_size(buffer.nbytes)
         ):
             yield f"{where} cannot have {buffer.nbytes} bytes"
-    elif not _is_count(buffer.nbytes) or not _is_count(buffer.offset):
+    elif not is_count(buffer.nbytes) or not is_count(buffer.offset):
         yield f"{where} cannot have {buffer.nbytes!r} bytes at {buffer.offset!r}"
     elif (
         buffer.kind == "arena"
@@ -230,7 +233,7 @@ def _of_steps(program: Program, kernels: int) -> Iterator[str]:
         elif isinstance(step, NativeStep):
             yield from _of_native(where, step, program, number, kernels)
         else:
-            yield from _of_host(where, step, program.buffers, known)
+            yield from host_step_problems(where, step, program.buffers, known)
             known.update(name for name, place, _ in step.writes if place is None)
     for port in program.outputs:
         if port.buffer < 0 and port.name not in known:
@@ -249,11 +252,11 @@ def _of_versions(where: str, step: StepVersions, program: Program, number: int, 
 def _of_native(where: str, step: NativeStep, program: Program, number: int, kernels: int) -> Iterator[str]:
     if type(step.kernel) is not int or not 0 <= step.kernel < kernels:
         yield f"{where} calls kernel {step.kernel!r} of {kernels}"
-    if type(step.barrier) is not bool or not _is_count(step.pieces) or not 1 <= step.pieces <= _MOST_PIECES:
+    if type(step.barrier) is not bool or not is_count(step.pieces) or not 1 <= step.pieces <= _MOST_PIECES:
         yield f"{where} is done in {step.pieces!r} pieces"
     follower = program.steps[number + 1] if number + 1 < len(program.steps) else None
     if step.strips != 0 and (
-        not _is_count(step.strips)
+        not is_count(step.strips)
         or not _LEAST_STRIPS <= step.strips <= _MOST_STRIPS
         or not isinstance(follower, NativeStep)
         or follower.strips
@@ -265,11 +268,11 @@ def _of_native(where: str, step: NativeStep, program: Program, number: int, kern
         yield f"{where} is called with {step.sizes!r}"
     for place in step.arguments:
         if place.buffer == SIZES and step.sizes:
-            if not _is_count(place.offset) or place.offset >= 8 * len(step.sizes):
+            if not is_count(place.offset) or place.offset >= 8 * len(step.sizes):
                 yield f"{where} has no sizes at byte {place.offset!r}"
             continue
         yield from _of_place(where, place, None, program.buffers, _KINDS)
-    yield from _of_sites(where, step, program.buffers)
+    yield from site_problems(where, step, program.buffers)
     if len(step.extents) != (len(step.arguments) if program.is_checked else 0):
         yield f"{where} says of {len(step.extents)} of its {len(step.arguments)} arguments what may be touched of them"
     for extent in step.extents:
@@ -278,7 +281,7 @@ def _of_native(where: str, step: NativeStep, program: Program, number: int, kern
             yield f"{where} may touch {extent.low!r} to {extent.high!r} of {extent.argument!r}"
 
 
-def _of_sites(where: str, step: NativeStep, buffers: Sequence[Buffer]) -> Iterator[str]:
+def site_problems(where: str, step: NativeStep | GpuStep, buffers: Sequence[Buffer | GpuBuffer]) -> Iterator[str]:
     """What a kernel finds wrong with its data has room, in whole words."""
     for site in step.sites:
         texts, bounds = (site.node, site.op, site.operand), (site.low, site.high)
@@ -294,8 +297,11 @@ def _of_sites(where: str, step: NativeStep, buffers: Sequence[Buffer]) -> Iterat
         yield f"{where} has no room for what is wrong with its data"
 
 
-def _of_host(where: str, step: HostStep, buffers: Sequence[Buffer], known: Collection[str]) -> Iterator[str]:
-    if not _is_count(step.opset) or not step.nodes:
+def host_step_problems(
+    where: str, step: HostStep, buffers: Sequence[Buffer | GpuBuffer], known: Collection[str]
+) -> Iterator[str]:
+    """What does not fit in a host step; values that are `known` by name are objects of the host."""
+    if not is_count(step.opset) or not step.nodes:
         yield f"{where} has no nodes of an opset"
     for name, place, kind in step.reads:
         if place is None or not isinstance(kind, TensorType):
@@ -319,7 +325,11 @@ def _of_host(where: str, step: HostStep, buffers: Sequence[Buffer], known: Colle
 
 
 def _of_place(
-    where: str, place: Place, kind: TensorType | None, buffers: Sequence[Buffer], kinds: Collection[str]
+    where: str,
+    place: Place,
+    kind: TensorType | None,
+    buffers: Sequence[Buffer | GpuBuffer],
+    kinds: Collection[str],
 ) -> Iterator[str]:
     """A place, and the tensor of type `kind` that lies there, are inside a buffer of these kinds."""
     if not _is_index(place.buffer, buffers) or buffers[place.buffer].kind not in kinds:
@@ -328,10 +338,10 @@ def _of_place(
     nbytes, strides = buffers[place.buffer].nbytes, place.strides or ()
     if not all(map(_is_number, strides)):
         yield f"{where} cannot have the strides {strides!r}"
-    elif isinstance(place.offset, Size) or (isinstance(nbytes, Size) and _is_count(place.offset)):
+    elif isinstance(place.offset, Size) or (isinstance(nbytes, Size) and is_count(place.offset)):
         if not _is_number(place.offset):  # where it lies is looked at when it is known
             yield f"{where} is at byte {place.offset!r}"
-    elif not _is_count(place.offset) or place.offset > nbytes:
+    elif not is_count(place.offset) or place.offset > nbytes:
         yield f"{where} is at byte {place.offset!r} of a buffer of {nbytes}"
     if kind is None:
         return

@@ -16,10 +16,12 @@ What a launch inside a graph takes is no figure of the maker's: 3 us is an estim
 
 from __future__ import annotations
 
+import re
+
 from fusewise.errors import UsageError
 from fusewise.records import record
 
-__all__ = ["DEVICES", "Device", "device_named"]
+__all__ = ["CPU", "DEVICES", "DEVICE_TEXTS", "Device", "DeviceChoice", "device_choice", "device_named"]
 
 _LAUNCH_US = 3.0
 
@@ -83,3 +85,42 @@ def device_named(name: str) -> Device:
             return device
     known = ", ".join(device.name for device in DEVICES)
     raise UsageError(f"there is no GPU architecture {name!r}: choose one of {known}")
+
+
+# --- as users say it ------------------------------------------------------------------------------------------------------
+
+CPU = "cpu"
+
+DEVICE_TEXTS: tuple[str, ...] = (CPU, "cuda", *(f"cuda:{device.name}" for device in DEVICES))
+"""What `device_choice` reads, beside `cuda:1` and so on."""
+
+
+@record(frozen=True)
+class DeviceChoice:
+    """What a model is to run on: the CPU, the GPU with a `number` here, or any of an `architecture` by name (`sm_90`; empty for
+    that of the GPU)."""
+
+    is_gpu: bool = False
+    number: int = 0
+    architecture: str = ""
+
+    @property
+    def text(self) -> str:
+        """As a user writes it."""
+        if not self.is_gpu:
+            return CPU
+        return f"cuda:{self.architecture}" if self.architecture else f"cuda:{self.number}" if self.number else "cuda"
+
+
+def device_choice(text: str) -> DeviceChoice:
+    """`cpu`, `cuda` (GPU number 0), `cuda:1` or `cuda:sm_90` as a choice; `UsageError` for anything else."""
+    if text == CPU:
+        return DeviceChoice()
+    kind, colon, rest = text.partition(":")
+    if kind != "cuda" or (colon and not re.fullmatch(r"sm_\w+|\d{1,3}", rest, re.ASCII)):
+        raise UsageError(
+            f"there is no device {text!r}: choose one of {', '.join(DEVICE_TEXTS)}, or cuda:1 for GPU number 1"
+        )
+    if rest.startswith("sm_"):
+        return DeviceChoice(is_gpu=True, architecture=device_named(rest).name)
+    return DeviceChoice(is_gpu=True, number=int(rest or 0))

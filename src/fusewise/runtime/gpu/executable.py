@@ -24,9 +24,10 @@ from fusewise.runtime.faults import Faults
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_name, port_info
 from fusewise.runtime.gpu.dlpack import DeviceArray, Foreign, taken
 from fusewise.runtime.gpu.driver import Cubin, DeviceLost, Driver, Launch, LaunchGraph, Span
-from fusewise.runtime.gpu.memory import GpuMemory
+from fusewise.runtime.gpu.memory import GpuMemory, device_sizes
+from fusewise.runtime.written_into import copied_into, writable_in_place
 
-__all__ = ["GpuExecutable", "GpuFigures"]
+__all__ = ["GpuExecutable", "GpuFigures", "figures_of"]
 
 
 @record(frozen=True, slots=True)
@@ -39,6 +40,19 @@ class GpuFigures:
     host_steps: int
     constant_bytes: int
     arena_bytes: int
+
+
+def figures_of(program: GpuProgram) -> GpuFigures:
+    """What a program amounts to; no device is asked."""
+    constant_bytes, arena_bytes = device_sizes(program)
+    return GpuFigures(
+        kernels=len(program.kernels),
+        launches=program.launches,
+        graphs=sum(is_launches for is_launches, _ in stretches(program.steps)),
+        host_steps=len(program.steps) - program.launches,
+        constant_bytes=constant_bytes,
+        arena_bytes=arena_bytes,
+    )
 
 
 @record(slots=True)
@@ -81,14 +95,7 @@ class GpuExecutable:
             self.close()
             raise
         self._faults = _faults_of(program, self._memory)
-        self.figures = GpuFigures(
-            kernels=len(program.kernels),
-            launches=program.launches,
-            graphs=sum(isinstance(part, _Stretch) for part in self._parts),
-            host_steps=len(program.steps) - program.launches,
-            constant_bytes=self._memory.constant_bytes,
-            arena_bytes=self._memory.device_bytes,
-        )
+        self.figures = figures_of(program)
 
     def __enter__(self) -> GpuExecutable:
         return self
@@ -140,22 +147,45 @@ class GpuExecutable:
             self._run(feeds, {}, ())
             return [self._array(self.program.outputs[number]) for number in wanted]
 
-    def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> None:
-        """As `run`, of the outputs that `into` names, each written into the array on the device that is given for it by
-        DLPack."""
+    def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> list[Any]:
+        """As `run`, of the outputs that `into` names, each written into the array given for it, which is returned; None for a
+        new one. Arrays lie on the device, by DLPack, or are NumPy's. `UsageError` for one that lies elsewhere, or is of another
+        shape or type."""
         wanted = chosen_outputs(self._numbers, tuple(into))
         with self._turn:
             targets: dict[int, Foreign] = {}
             for number, value in zip(wanted, into.values(), strict=True):
-                port = self.program.outputs[number]
-                self._lies_there(port)
-                where = f"the array for output {port.name!r}"
-                found = self._on_device(where, value)
-                if found is None:
-                    raise UsageError(f"{where} does not lie on {self._driver.name}: give one that does, or call run")
-                _check(where, port, found)
-                targets[number] = found
-            self._run(feeds, targets, ())
+                if value is None or isinstance(value, np.ndarray):
+                    continue
+                targets[number] = self._target(self.program.outputs[number], value)
+            fetched = [number for number in wanted if number not in targets]
+            own = {self.program.outputs[number].name: into[self.program.outputs[number].name] for number in fetched}
+            self._check_writable(fetched, own)
+            objects = self._run(feeds, targets, fetched)
+            copied = iter(copied_into([self._result(self.program.outputs[number], objects) for number in fetched], own))
+            return [
+                value if number in targets else next(copied)
+                for number, value in zip(wanted, into.values(), strict=True)
+            ]
+
+    def _check_writable(self, numbers: Sequence[int], into: Mapping[str, np.ndarray | None]) -> None:
+        """Raise `UsageError` unless outputs can be written into the host's arrays."""
+        outputs = [(number, self.program.outputs[number]) for number in numbers]
+        writable_in_place(outputs, tuple(into.values()), ())
+        for (_, port), array in zip(outputs, into.values(), strict=True):
+            if array is not None and isinstance(port.type, TensorType) and array.shape != port.type.dims:
+                shapes = f"{list(port.type.dims)}, and the array that it is to be written into {list(array.shape)}"
+                raise UsageError(f"output {port.name!r} has the shape {shapes}")
+
+    def _target(self, port: Port, value: Any) -> Foreign:
+        """The array on the device that an output is to be written into."""
+        self._lies_there(port)
+        where = f"the array for output {port.name!r}"
+        found = self._on_device(where, value)
+        if found is None:
+            raise UsageError(f"{where} does not lie on {self._driver.name}: give one that does, or one of NumPy's")
+        _check(where, port, found)
+        return found
 
     # --- for who measures ---------------------------------------------------------------------------------------------------
 

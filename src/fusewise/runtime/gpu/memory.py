@@ -18,7 +18,7 @@ from fusewise.lower.program import HostStep
 from fusewise.runtime.arena import aligned_block, settled
 from fusewise.runtime.gpu.driver import Driver
 
-__all__ = ["GpuMemory"]
+__all__ = ["GpuMemory", "device_sizes", "packed_bytes"]
 
 
 class GpuMemory:
@@ -31,7 +31,7 @@ class GpuMemory:
     def __init__(self, program: GpuProgram, driver: Driver) -> None:
         self.driver, self._program = driver, program
         buffers = program.buffers
-        launches = {one.buffer for step in program.steps if isinstance(step, GpuStep) for one in _named(step)}
+        launches = _launched(program)
         hosted = {one.buffer for step in program.steps if isinstance(step, HostStep) for one in _named(step)}
         ports = {port.buffer for port in (*program.inputs, *program.outputs) if port.buffer >= 0}
         self.on_device = [number in launches for number in range(len(buffers))]
@@ -85,12 +85,12 @@ class GpuMemory:
         base = self._allocate(starts[-1])
         for number, start in zip(numbers, starts, strict=False):
             self.addresses[number] = base + start
-            self.driver.copy_in(base + start, _contents(self._program.buffers[number]))
+            self.driver.copy_in(base + start, packed_bytes(self._program.buffers[number]))
             self.driver.synchronise()
 
     def _place_others(self) -> None:
         buffers = self._program.buffers
-        arena = aligned(self._program.arena_bytes) if self._program.arena_bytes else 0
+        arena = _arena_of(self._program)
         others = [k for k, one in enumerate(buffers) if one.kind not in ("constant", "arena") and self.on_device[k]]
         starts = self._laid_out(others)
         self.device_bytes = arena + starts[-1]
@@ -116,7 +116,7 @@ class GpuMemory:
             return None
         buffer = self._program.buffers[number]
         if buffer.kind == "constant":
-            return _contents(buffer)
+            return packed_bytes(buffer)
         block = aligned_block(buffer.nbytes)[: buffer.nbytes]
         block.fill(0)
         return block
@@ -138,8 +138,27 @@ def _named(step: GpuStep | HostStep) -> list[ByteRange]:
     return [*reads_of(step), *writes_of(step), *pointed]
 
 
-def _contents(buffer: GpuBuffer) -> np.ndarray:
-    """The bytes of a constant as kernels want them."""
+def _launched(program: GpuProgram) -> set[int]:
+    """The buffers that kernels touch."""
+    return {one.buffer for step in program.steps if isinstance(step, GpuStep) for one in _named(step)}
+
+
+def _arena_of(program: GpuProgram) -> int:
+    return aligned(program.arena_bytes) if program.arena_bytes else 0
+
+
+def device_sizes(program: GpuProgram) -> tuple[int, int]:
+    """Bytes of a device's memory that a program takes: for constants, and for everything else."""
+    sizes = {"constant": 0, "other": _arena_of(program)}
+    for number in _launched(program):
+        buffer = program.buffers[number]
+        if buffer.kind != "arena":
+            sizes["constant" if buffer.kind == "constant" else "other"] += aligned(buffer.nbytes)
+    return sizes["constant"], sizes["other"]
+
+
+def packed_bytes(buffer: GpuBuffer) -> np.ndarray:
+    """The bytes of a constant as kernels want them, uint8[nbytes]."""
     if buffer.data is None:
         raise ValueError(f"constant {buffer.value!r} has no data")
     packing = buffer.packing

@@ -1,0 +1,198 @@
+"""From a graph that was read to a model for a GPU: planned, its kernels compiled by Triton, ready to be loaded there.
+
+No GPU is needed, but where its architecture is left open (`cuda`). What has been compiled before comes from the cache, without
+Triton.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusewise.codegen.gpu.device import Device, DeviceChoice, device_choice, device_named
+from fusewise.compiled import Model, opened
+from fusewise.compiling import StageClock, frozen, key_of, tell_of_idle
+from fusewise.decisions import require_known
+from fusewise.errors import UsageError
+from fusewise.options import Options
+from fusewise.runtime.folder import cache_folder, first_only
+from fusewise.runtime.gpu import drivers
+from fusewise.runtime.gpu.driver import Cubin, NoDevice, NoDriver, WrongArchitecture
+from fusewise.runtime.gpu.memory import device_sizes
+from fusewise.runtime.gpu.runner import GpuContents, GpuRunner, packed
+from fusewise.trace import Trace
+from fusewise.version import VERSION
+
+if TYPE_CHECKING:
+    from fusewise.codegen.gpu.program import GpuProgram
+    from fusewise.ir.graph import Graph
+    from fusewise.making import GpuPlanned
+
+__all__ = ["GpuSource", "gpu_model"]
+
+_ROOM = 1 << 24
+"""Bytes of a simulated device beside those that a program needs."""
+
+
+@dataclass(frozen=True)
+class GpuSource:
+    """A model: as the user gave it, `bound` its graph with every dimension a number, `written` as it was read."""
+
+    given: Any
+    bound: Callable[[], Graph]
+    written: Callable[[], Graph]
+
+
+def gpu_model(
+    source: GpuSource, chosen: Options, trace: Trace | None, clock: StageClock, *, interpret: bool = False
+) -> Model:
+    """The model for `chosen.device`. That for the GPU that is here (`cuda`) is loaded there at once, any other by its first run.
+
+    To `interpret` it where no GPU runs it, which is slow, kernels are not compiled, and run in Triton's interpreter. Raises
+    what `making.gpu_planned`, `TritonCompiler.compile` and `runtime.gpu.drivers.opened` raise.
+    """
+    begin = time.perf_counter()
+    choice = device_choice(chosen.device)
+    with ExitStack() as held:
+        row = _architecture(choice, held)
+        choice = replace(choice, architecture=row.name)
+        simulated = interpret and not _is_here(choice)
+        made = _made(source, replace(chosen, device=choice.text), trace, _How(choice, row, clock, begin, simulated))
+        runner = made.runs
+        runner.limit_memory(chosen.memory_limit)
+        if isinstance(runner, GpuRunner) and not device_choice(chosen.device).architecture:
+            runner.load()
+        return made
+
+
+@dataclass(frozen=True)
+class _How:
+    """For which GPU, whose row that is, who is told of progress since when, and whether kernels are interpreted."""
+
+    choice: DeviceChoice
+    row: Device
+    clock: StageClock
+    begin: float
+    simulated: bool
+
+
+def _architecture(choice: DeviceChoice, held: ExitStack) -> Device:
+    """That of the choice, or of the GPU that is here, whose driver stays open as long as it is `held`: to open it again then
+    takes no time."""
+    if choice.architecture:
+        return device_named(choice.architecture)
+    driver = drivers.opened(choice)
+    held.callback(driver.close)
+    return drivers.row_of(driver)
+
+
+def _is_here(choice: DeviceChoice) -> bool:
+    try:
+        drivers.opened(choice).close()
+    except (NoDriver, NoDevice, WrongArchitecture):
+        return False
+    return True
+
+
+def _made(source: GpuSource, chosen: Options, trace: Trace | None, how: _How) -> Model:
+    """The model from the cache, or compiled now. `chosen.device` names the architecture."""
+    from fusewise.runtime.model_cache import ModelCache, describes
+
+    warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
+    decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
+    is_kept = folder is not None and trace is None and not how.simulated
+    key = key_of(source.given, chosen) if is_kept else None
+    store = None if folder is None or key is None else ModelCache(folder, warn)
+    if store is not None and key is not None:
+        device = DeviceChoice(is_gpu=True, number=how.choice.number).text
+        kept = store.fetch(key.text, VERSION, chosen.threads, device)
+        if kept is not None:
+            return opened(kept, lambda: _graph(_planned(source.bound(), chosen, decisions, how), decisions), how.begin)
+    bound = source.bound()
+    found = _planned(bound, chosen, decisions, how)
+    tell_of_idle(chosen, decisions, warn)
+    cubins = None if how.simulated else _cubins(found.program, chosen, folder, how)
+    how.clock("packing", 0.0)
+    runner = GpuRunner(GpuContents(packed(found.program), cubins), _opener(found.program, how))
+    model = Model(runner, lambda: _graph(found, decisions), _summary(source, chosen, found, runner, how))
+    if store is not None and key is not None and describes(key):
+        store.store(key.text, runner, model.notes, VERSION)
+    return model
+
+
+def _graph(found: GpuPlanned, trace: Trace) -> tuple[Graph, Trace]:
+    return found.graph, trace
+
+
+def _planned(bound: Graph, chosen: Options, trace: Trace, how: _How) -> GpuPlanned:
+    from fusewise.making import GpuMaking, gpu_planned
+
+    if isinstance(chosen.passes, str):
+        raise UsageError(f"passes by name are for models that run on a CPU, not on {chosen.device}; leave them out")
+    if chosen.disable and isinstance(chosen.passes, bool):
+        require_known(chosen.disable)
+    how.clock("planning", 0.0)
+    making = GpuMaking(
+        how.row,
+        chosen.precision,
+        chosen.fusion,
+        chosen.exact,
+        chosen.strict,
+        chosen.passes,
+        tuple(chosen.disable),
+    )
+    return gpu_planned(bound, making, trace)
+
+
+def _cubins(program: GpuProgram, chosen: Options, folder: Path | None, how: _How) -> tuple[Cubin, ...]:
+    """The program's kernels compiled, by as many processes as there are threads."""
+    from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.gpu.compile import TritonCompiler
+    from fusewise.runtime.host import worker_count
+
+    how.clock("compiling", 0.0)
+    processes = max(1, min(worker_count(chosen.threads), len(program.kernels)))
+    with TritonCompiler(processes) as compiler:
+        cubins = compiler.compile(
+            program.kernels,
+            how.row,
+            contracted=not chosen.exact,
+            store=None if folder is None else KernelCache(folder, first_only(chosen.warn)),
+            progress=lambda done, total: how.clock("compiling", done / total),
+        )
+    return tuple(cubins)
+
+
+def _opener(program: GpuProgram, how: _How) -> Callable[[], Any]:
+    """Opens the GPU that a program is for, or a simulated one."""
+    if how.simulated:
+        nbytes = sum(device_sizes(program)) + _ROOM
+        return lambda: drivers.simulated(how.row.name, nbytes)
+    return lambda: drivers.opened(how.choice)
+
+
+def _summary(source: GpuSource, chosen: Options, found: GpuPlanned, runner: GpuRunner, how: _How) -> dict[str, Any]:
+    """The figures of a model, as plain JSON."""
+    from fusewise.hosting import described
+
+    cubins = runner.contents.cubins
+    return {
+        **asdict(runner.figures),
+        "device": runner.device,
+        "precision": found.program.precision,
+        "groups": found.program.groups,
+        "workers": runner.workers,
+        "spilling": sum(cubin.spills for cubin in cubins or ()),
+        "ran_on": f"a simulated {how.row.name}: Triton's interpreter, no GPU" if how.simulated else runner.device,
+        "host": described(found.graph, found.program),
+        "slow_host": None,
+        "symbols": [],
+        "tuning": None,
+        "frozen": frozen(source.written, found.bound, chosen),
+        "compile_ms": (time.perf_counter() - how.begin) * 1e3,
+        "stages": how.clock.stages,
+    }
