@@ -45,6 +45,16 @@ def alone():
         yield
 
 
+@pytest.fixture(scope="session")
+def device():
+    """One simulated GPU for tests that do not break it: its interpreter takes most of a second to start."""
+    from fusewise.runtime.gpu.fake import FakeDriver
+
+    driver = FakeDriver("sm_90", 1 << 26)
+    yield driver
+    driver.close()
+
+
 def pytest_collection_finish():
     """What was imported and collected stays: garbage is looked for in what tests make."""
     gc.collect()

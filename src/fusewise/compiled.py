@@ -65,7 +65,7 @@ def _card(model: Model) -> Card:
 def _gpu_card(model: Model) -> Card:
     figures, program = model.summary, model.runs.program
     return Card(
-        f"Model for {model.device}: {figures['launches']:,} launches of {figures['kernels']:,} kernels, "
+        f"Model for {model.device}: kernels {figures['kernels']:,}, launches {figures['launches']:,}, "
         f"{size_text(figures['constant_bytes'])} of weights, {size_text(figures['arena_bytes'])} of results between, "
         f"ready in {figures['compile_ms']:,.0f} ms",
         (

@@ -163,28 +163,22 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
     return found
 
 
-_TF32 = "tf32"
-
-
 def _check_device(found: Options) -> None:
     """Raise `UsageError` for a device that there is not, and for what does not go together with it."""
     if not found.on_gpu:
-        if found.precision == _TF32:
+        if found.precision == "tf32":
             raise UsageError(
                 "tf32 is a precision of GPUs, and the model is compiled for a CPU: give a device, such as cuda"
             )
         return
     from fusewise.codegen.gpu.device import device_choice
-    from fusewise.passes.pipeline import PRECISIONS
+    from fusewise.codegen.gpu.legal import check_gpu_precision
 
     device_choice(found.device)
     for name in ("tune", "sanitize", "specialize", "grow"):
         if getattr(found, name):
             raise UsageError(f"{name} is for models that run on a CPU, not on {found.device}; leave it out")
-    if found.precision not in (*PRECISIONS, _TF32):
-        raise no_such("precision", found.precision, (*PRECISIONS, _TF32))
-    if found.exact and found.precision != "float32":
-        raise UsageError(f"{found.precision} changes answers, which exact does not allow; leave one of the two out")
+    check_gpu_precision(found.precision, found.exact)
 
 
 def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:

@@ -115,6 +115,7 @@ def verified(
         inputs=tried[worst].name,
         cases=tuple(cases),
         fault=fault,
+        ran_on=models[id(tried[0].compiled)].summary.get("ran_on", ""),
     )
 
 

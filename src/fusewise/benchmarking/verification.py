@@ -98,7 +98,8 @@ class Verification:
 
     `errors` has one relative error per output, `tolerances` what it may be, both of the set `inputs`: the first that differs,
     else the one with the largest error. `blame` is the decision found by bisection, as a sentence, and `blamed` its event,
-    when answers differ because of one; `fault` the first node that differs where no single decision is to blame.
+    when answers differ because of one; `fault` the first node that differs where no single decision is to blame. `ran_on` says
+    what ran the model where that was not a CPU.
     """
 
     agrees: bool
@@ -113,10 +114,15 @@ class Verification:
     inputs: str = "random"
     cases: tuple[Case, ...] = ()
     fault: Fault | None = None
+    ran_on: str = ""
 
     @property
     def sentence(self) -> str:
         """What it comes to: that answers agree, or which output differs, by how much, and where to look."""
+        return f"{self._verdict}; run on {self.ran_on}" if self.ran_on else self._verdict
+
+    @property
+    def _verdict(self) -> str:
         if self.agrees:
             sets = ", ".join(case.inputs for case in self.cases if case.refused is None) or self.inputs
             refused = ", ".join(case.inputs for case in self.cases if case.refused is not None)
@@ -155,4 +161,5 @@ class Verification:
             "builds": self.builds,
             "fault": None if self.fault is None else {**asdict(self.fault), "sentence": str(self.fault)},
             "cases": [asdict(case) for case in self.cases],
+            **({"ran_on": self.ran_on} if self.ran_on else {}),
         }

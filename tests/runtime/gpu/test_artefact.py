@@ -79,7 +79,7 @@ def test_the_same_answers_from_a_file(saved, device, monkeypatch):
         assert found.device == "cuda:sm_90"
         assert found.random_inputs()["x"].shape == (COUNT,)
         assert [port.name for port in found.get_outputs()] == ["g", "d"]
-        assert "Model for cuda:sm_90: 7 launches of 3 kernels" in repr(found)
+        assert "Model for cuda:sm_90: kernels 3, launches 7" in repr(found)
         again = pickle.loads(pickle.dumps(found))
         np.testing.assert_array_equal(again.run(["d"], FEEDS)[0], d)
         again.close()

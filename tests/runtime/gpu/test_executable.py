@@ -14,6 +14,7 @@ from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.codegen.gpu.program import ByteRange, GpuBuffer
 from fusewise.errors import BrokenPlan, InvalidData, UsageError
 from fusewise.lower.program import DataPosition, Place
+from fusewise.runtime.gpu.dlpack import DeviceArray
 from fusewise.runtime.gpu.driver import BrokenAccess, DeviceLost, DeviceMemoryFull
 from fusewise.runtime.gpu.executable import GpuExecutable
 from fusewise.runtime.gpu.fake import FakeDriver
@@ -148,7 +149,8 @@ def test_arrays_on_the_device_that_do_not_fit(device):
         with pytest.raises(UsageError, match="no input 'z'"):
             model.run(None, {"x": there, "y": y, "z": there})
         with pytest.raises(UsageError, match="does not lie on"):
-            model.run_into({"x": y, "y": y}, {"f": y})
+            elsewhere = DeviceArray(there.address, there.shape, there.dtype, (2, 7), read=there.numpy)
+            model.run_into({"x": y, "y": y}, {"f": elsewhere})
 
 
 def test_host_steps_run_between_graphs(device):
