@@ -148,8 +148,8 @@ def test_arrays_on_the_device_that_do_not_fit(device):
         there.shape = (COUNT,)
         with pytest.raises(UsageError, match="no input 'z'"):
             model.run(None, {"x": there, "y": y, "z": there})
+        elsewhere = DeviceArray(there.address, there.shape, there.dtype, (2, 7), read=there.numpy)
         with pytest.raises(UsageError, match="does not lie on"):
-            elsewhere = DeviceArray(there.address, there.shape, there.dtype, (2, 7), read=there.numpy)
             model.run_into({"x": y, "y": y}, {"f": elsewhere})
 
 
