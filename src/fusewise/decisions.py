@@ -13,6 +13,7 @@ LOCAL_RULES = (
     "batch-norm-into-consumer",
     "batch-norm-into-producer",
     "batch-norm-to-affine",
+    "before-split",
     "bound-to-clip",
     "cache-of-one-length",
     "clip-to-relu",

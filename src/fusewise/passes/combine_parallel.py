@@ -13,11 +13,12 @@ import numpy as np
 
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of, constant_of, integer_array
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.bijection import bijective_operands
 from fusewise.passes.later import joined
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["LEAST_BRANCHES", "combine_batch_matmul", "combine_conv2d", "combine_dense"]
+__all__ = ["LEAST_BRANCHES", "combine_batch_matmul", "combine_conv2d", "combine_dense", "combine_products"]
 
 LEAST_BRANCHES = 2
 """So many operators on one tensor are combined; other compilers wait for three."""
@@ -39,6 +40,20 @@ def combine_dense(graph: Graph, trace: Trace) -> Graph:
     a = MatMul(x, v); b = MatMul(x, w)   ->   a, b = Split(MatMul(x, concat(v, w)), axis=-1)
     """
     return _combined(graph, trace, "CombineParallelDense", _dense_alike, _one_dense)
+
+
+def combine_products(graph: Graph, trace: Trace) -> Graph:
+    """What `combine_conv2d` and `combine_dense` combine, where that leaves fewer kernels.
+
+    A branch that only a Concat gets writes its result where that wants it, and would have to be copied there from a wider
+    result: it stays by itself.
+    """
+
+    def unless_placed(alike: Alike) -> Alike:
+        return lambda graph, node: None if _is_placed(graph, node) else alike(graph, node)
+
+    graph = _combined(graph, trace, "CombineParallelConv2D", unless_placed(_conv_alike), _one_conv)
+    return _combined(graph, trace, "CombineParallelDense", unless_placed(_dense_alike), _one_dense)
 
 
 def combine_batch_matmul(graph: Graph, trace: Trace) -> Graph:
@@ -113,6 +128,17 @@ def _ready(graph: Graph, members: Sequence[int]) -> list[int]:
 def _static(graph: Graph, value: str) -> TensorType | None:
     kind = graph.types.get(value)
     return kind if isinstance(kind, TensorType) and kind.is_static else None
+
+
+def _is_placed(graph: Graph, node: Node) -> bool:
+    """Does a Concat get the result, by way of operators that work element by element or move elements?"""
+    while len(users := graph.users[node.outputs[0]]) == 1:
+        node = graph.nodes[users[0]]
+        if node.op == "Concat" and not node.domain:
+            return True
+        if len(node.outputs) != 1 or not bijective_operands(graph, node):
+            return False
+    return False
 
 
 def _split(draft: _Draft, nodes: Sequence[Node], whole: Node, axis: int) -> tuple[Node, Node]:

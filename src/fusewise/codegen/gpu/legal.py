@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
+from fusewise.passes.before_split import before_split
+from fusewise.passes.combine_parallel import combine_products
 from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.pipeline import CLEAN, DEFINED, Pass, run
 from fusewise.passes.short_weights import halved_weights
@@ -41,8 +43,10 @@ def check_gpu_precision(precision: str, exact: bool) -> None:
 def for_gpu(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) -> Graph:
     """A clean graph as kernels for GPUs like it, in `precision`, one of `GPU_PRECISIONS`.
 
-    What has no kernel of its own but can be written with products is. Raises what `check_gpu_precision` raises.
+    What has no kernel of its own but can be written with products is, and products of one tensor become one. Raises what
+    `check_gpu_precision` raises.
     """
     check_gpu_precision(precision, exact)
-    chosen = DEFINED if exact else (*DEFINED, unroll_recurrences, *GPU_PRECISIONS[precision])
+    fewer = (combine_products, before_split)
+    chosen = (*fewer, *DEFINED) if exact else (*fewer, *DEFINED, unroll_recurrences, *GPU_PRECISIONS[precision])
     return run(graph, chosen, trace)
