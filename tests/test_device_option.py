@@ -46,7 +46,6 @@ def test_devices_that_there_are_not(text):
     [
         ({"device": "tpu"}, "there is no device 'tpu'"),
         ({"device": 1}, "device must be a name, not 1"),
-        ({"device": "cuda", "tune": 3}, "tune is for models that run on a CPU, not on cuda"),
         ({"device": "cuda", "sanitize": True}, "sanitize is for models that run on a CPU"),
         ({"device": "cuda", "specialize": 2}, "specialize is for models that run on a CPU"),
         ({"device": "cuda", "grow": True}, "grow is for models that run on a CPU"),

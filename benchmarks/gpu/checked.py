@@ -20,6 +20,8 @@ _ANGLES = re.compile(r"libdevice\.(?:sin|cos|tan)\b")
 _TABLE_BYTES = 40
 """Of a thread's memory, where libdevice keeps digits of 2 / pi for large angles: no registers are spilled there."""
 
+_DIGEST = re.compile(r"[0-9a-f]{20}")
+
 _PRODUCT = re.compile(r"\btl\.dot(?:_scaled)?\(")
 _IEEE = re.compile(r"input_precision\s*=\s*\"ieee\"")
 
@@ -35,8 +37,8 @@ class Checked:
 
 
 def family_of(kernel: GpuKernel) -> str:
-    """The family that wrote a kernel: its symbol without the digest."""
-    return kernel.symbol.rpartition("_")[0]
+    """The family that wrote a kernel: its symbol without the digest. What follows one, such as a sum of parts, counts by itself."""
+    return "_".join(part for part in kernel.symbol.split("_") if not _DIGEST.fullmatch(part))
 
 
 def faults_of(kernel: GpuKernel, cubin: Cubin, device: Device) -> Iterator[str]:

@@ -64,9 +64,9 @@ def written_in(program: GpuProgram, partition: Partition) -> Iterator[Written]:
     for number, step in enumerate(program.steps):
         if isinstance(step, GpuStep):
             names = program.kernels[step.kernel].arguments
-            digest = program.kernels[step.kernel].symbol.rpartition("_")[2]
+            parts = program.kernels[step.kernel].symbol.split("_")
             for work in works.get((step.label, step.group), ()):
-                if work.bound.task.digest == digest:
+                if work.bound.task.digest in parts:
                     yield from _written_by(number, step, names, work)
                     break
 

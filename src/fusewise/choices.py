@@ -10,12 +10,12 @@ from pathlib import Path
 from fusewise.fusion.cost import CostSource
 from fusewise.ir.graph import Graph
 from fusewise.ir.key import structural_key
-from fusewise.making import CompilationChoice, Making
+from fusewise.making import CompilationChoice, GpuMaking, Making
 from fusewise.runtime.cache import source_digest
 from fusewise.runtime.measure import machine_name, profiled
 from fusewise.runtime.profile import ProfileDatabase
 
-__all__ = ["keep_choice", "kept_choice", "known"]
+__all__ = ["choice_under", "gpu_key", "keep_choice", "keep_under", "kept_choice", "known"]
 
 _DECIDERS = ("codegen", "fusion", "lower", "ops", "passes")
 _FIELDS = ("ways", "default_ms", "tuned_ms")
@@ -34,7 +34,12 @@ def known(
 
 def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> CompilationChoice | None:
     """What earlier tuning chose for this graph; None when there was none, or its record cannot be read."""
-    text = database.choice(_key(graph, making))
+    return choice_under(database, _key(graph, making))
+
+
+def choice_under(database: ProfileDatabase, key: str) -> CompilationChoice | None:
+    """The choice that is kept under a key; None when there is none, or its record cannot be read."""
+    text = database.choice(key)
     try:
         found = json.loads(text or "null")
         if found is None:
@@ -49,14 +54,30 @@ def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> Comp
 
 def keep_choice(database: ProfileDatabase, graph: Graph, making: Making, choice: CompilationChoice) -> None:
     """Have it chosen from now on."""
+    keep_under(database, _key(graph, making), choice)
+
+
+def keep_under(database: ProfileDatabase, key: str, choice: CompilationChoice) -> None:
+    """Keep a choice under a key."""
     found = {name: getattr(choice, name) for name in ("groups", *_FIELDS)}
-    database.choose(_key(graph, making), json.dumps(found))
+    database.choose(key, json.dumps(found))
+
+
+def gpu_key(graph: Graph, making: GpuMaking, device: str) -> str:
+    """Everything a choice for a graph on a GPU, whose name `device` is, depends on."""
+    how = (making.device.name, making.precision, making.fusion, making.exact, sorted(making.disable), making.passes)
+    return f"gpu|{_nodes(graph)}|{how}|{device}|{source_digest(_DECIDERS)}"
 
 
 def _key(graph: Graph, making: Making) -> str:
-    """Everything a choice depends on. Groups are by number, so the order of the nodes counts."""
+    """Everything a choice depends on."""
+    how = (making.fusion, making.exact, sorted(making.disable), making.workers)
+    return f"{_nodes(graph)}|{how}|{machine_name()}|{source_digest(_DECIDERS)}"
+
+
+def _nodes(graph: Graph) -> str:
+    """A graph but for its weights. Groups are by number, so the order of the nodes counts."""
     order = hashlib.blake2b(
         repr([(n.op, n.inputs, n.outputs) for n in graph.nodes]).encode(), digest_size=16
     ).hexdigest()
-    how = (making.fusion, making.exact, sorted(making.disable), making.workers)
-    return f"{order}|{structural_key(graph, with_weights=False)}|{how}|{machine_name()}|{source_digest(_DECIDERS)}"
+    return f"{order}|{structural_key(graph, with_weights=False)}"

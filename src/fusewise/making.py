@@ -151,8 +151,11 @@ class GpuPlanned:
     program: GpuProgram
 
 
-def gpu_planned(bound: Graph, making: GpuMaking, trace: Trace | None = None) -> GpuPlanned:
-    """From a graph of known sizes to a program for a GPU: passes, groups, kernels. No GPU is asked for.
+def gpu_planned(
+    bound: Graph, making: GpuMaking, trace: Trace | None = None, choice: CompilationChoice | None = None
+) -> GpuPlanned:
+    """From a graph of known sizes to a program for a GPU: passes, groups, kernels, of which the `ways` of a choice may name others.
+    No GPU is asked for.
 
     Raises `UnsupportedModel` where sizes are free or, under `strict`, nodes run on the host; `UsageError` for a precision or
     a planner that there is not.
@@ -165,8 +168,9 @@ def gpu_planned(bound: Graph, making: GpuMaking, trace: Trace | None = None) -> 
     trace = making.trace if trace is None else trace
     clean = run(bound, gpu_passes(making.passes), trace, exact=making.exact)
     graph = for_gpu(clean, making.precision, trace, exact=making.exact)
+    ways = {} if choice is None else choice.ways
     groups = plan(graph, trace, making.fusion, costs=costs_of(making.device), limits=GPU_LIMITS)
     program = gpu_program(
-        groups.partition, making.device, making.precision, trace, strict=making.strict, exact=making.exact
+        groups.partition, making.device, making.precision, trace, strict=making.strict, exact=making.exact, ways=ways
     )
     return GpuPlanned(bound, clean, graph, groups, program)

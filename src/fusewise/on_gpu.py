@@ -30,7 +30,7 @@ from fusewise.version import VERSION
 if TYPE_CHECKING:
     from fusewise.codegen.gpu.program import GpuProgram
     from fusewise.ir.graph import Graph
-    from fusewise.making import GpuPlanned
+    from fusewise.making import CompilationChoice, GpuMaking, GpuPlanned
 
 __all__ = ["GpuSource", "gpu_model"]
 
@@ -58,10 +58,12 @@ def gpu_model(
     begin = time.perf_counter()
     choice = device_choice(chosen.device)
     with ExitStack() as held:
-        row = _architecture(choice, held)
+        row, name = _architecture(choice, held)
         choice = replace(choice, architecture=row.name)
         simulated = interpret and not _is_here(choice)
-        made = _made(source, replace(chosen, device=choice.text), trace, _How(choice, row, clock, begin, simulated))
+        made = _made(
+            source, replace(chosen, device=choice.text), trace, _How(choice, row, clock, begin, simulated, name)
+        )
         runner = made.runs
         runner.limit_memory(chosen.memory_limit)
         if isinstance(runner, GpuRunner) and not device_choice(chosen.device).architecture:
@@ -71,23 +73,25 @@ def gpu_model(
 
 @dataclass(frozen=True)
 class _How:
-    """For which GPU, whose row that is, who is told of progress since when, and whether kernels are interpreted."""
+    """For which GPU, whose row that is, who is told of progress since when, whether kernels are interpreted, and what the GPU calls
+    itself, where it was asked."""
 
     choice: DeviceChoice
     row: Device
     clock: StageClock
     begin: float
     simulated: bool
+    name: str = ""
 
 
-def _architecture(choice: DeviceChoice, held: ExitStack) -> Device:
-    """That of the choice, or of the GPU that is here, whose driver stays open as long as it is `held`: to open it again then
-    takes no time."""
+def _architecture(choice: DeviceChoice, held: ExitStack) -> tuple[Device, str]:
+    """That of the choice, or of the GPU that is here with its name. Its driver stays open as long as it is `held`: to open it again
+    then takes no time."""
     if choice.architecture:
-        return device_named(choice.architecture)
+        return device_named(choice.architecture), ""
     driver = drivers.opened(choice)
     held.callback(driver.close)
-    return drivers.row_of(driver)
+    return drivers.row_of(driver), driver.name
 
 
 def _is_here(choice: DeviceChoice) -> bool:
@@ -109,16 +113,20 @@ def _made(source: GpuSource, chosen: Options, trace: Trace | None, how: _How) ->
     store = None if folder is None or key is None else ModelCache(folder, warn)
     if store is not None and key is not None:
         device = DeviceChoice(is_gpu=True, number=how.choice.number).text
-        kept = store.fetch(key.text, VERSION, chosen.threads, device)
+        kept = None if chosen.tune else store.fetch(key.text, VERSION, chosen.threads, device)
         if kept is not None:
             return opened(kept, lambda: _graph(_planned(source.bound(), chosen, decisions, how), decisions), how.begin)
     bound = source.bound()
-    found = _planned(bound, chosen, decisions, how)
+    choice = None if folder is None or how.simulated else _choice(bound, chosen, folder, how)
+    found = _planned(bound, chosen, decisions, how, choice)
     tell_of_idle(chosen, decisions, warn)
     cubins = None if how.simulated else _cubins(found.program, chosen, folder, how)
     how.clock("packing", 0.0)
     runner = GpuRunner(GpuContents(packed(found.program), cubins), _opener(found.program, how))
-    model = Model(runner, lambda: _graph(found, decisions), _summary(source, chosen, found, runner, how))
+    summary = _summary(source, chosen, found, runner, how) | {
+        "tuning": choice.described if chosen.tune and choice else None
+    }
+    model = Model(runner, lambda: _graph(found, decisions), summary)
     if store is not None and key is not None and describes(key):
         store.store(key.text, runner, model.notes, VERSION)
     return model
@@ -128,15 +136,46 @@ def _graph(found: GpuPlanned, trace: Trace) -> tuple[Graph, Trace]:
     return found.graph, trace
 
 
-def _planned(bound: Graph, chosen: Options, trace: Trace, how: _How) -> GpuPlanned:
-    from fusewise.making import GpuMaking, gpu_planned
+def _choice(bound: Graph, chosen: Options, folder: Path, how: _How) -> CompilationChoice | None:
+    """What is measured now to be fastest on the GPU, or was before. Only where it was opened for this is it known which it is."""
+    from fusewise.gpu_tuning import GpuTuning, gpu_kept, gpu_tuned
+
+    making = _making(chosen, how)
+    if not chosen.tune:
+        return gpu_kept(folder, bound, making, how.name) if how.name else None
+    from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.gpu.compile import TritonCompiler
+    from fusewise.runtime.host import worker_count
+    from fusewise.runtime.measure import machine_name
+    from fusewise.runtime.profile import ProfileDatabase
+
+    driver = drivers.opened(how.choice)
+    try:
+        with TritonCompiler(worker_count(chosen.threads)) as compiler:
+            database = ProfileDatabase(folder, machine_name(), chosen.warn)
+            store = KernelCache(folder, first_only(chosen.warn))
+            return gpu_tuned(bound, making, GpuTuning(driver, compiler, database, store, chosen.tune, how.clock))
+    finally:
+        driver.close()
+
+
+def _planned(
+    bound: Graph, chosen: Options, trace: Trace, how: _How, choice: CompilationChoice | None = None
+) -> GpuPlanned:
+    from fusewise.making import gpu_planned
+
+    how.clock("planning", 0.0)
+    return gpu_planned(bound, _making(chosen, how), trace, choice)
+
+
+def _making(chosen: Options, how: _How) -> GpuMaking:
+    from fusewise.making import GpuMaking
 
     if isinstance(chosen.passes, str):
         raise UsageError(f"passes by name are for models that run on a CPU, not on {chosen.device}; leave them out")
     if chosen.disable and isinstance(chosen.passes, bool):
         require_known(chosen.disable)
-    how.clock("planning", 0.0)
-    making = GpuMaking(
+    return GpuMaking(
         how.row,
         chosen.precision,
         chosen.fusion,
@@ -145,7 +184,6 @@ def _planned(bound: Graph, chosen: Options, trace: Trace, how: _How) -> GpuPlann
         chosen.passes,
         tuple(chosen.disable),
     )
-    return gpu_planned(bound, making, trace)
 
 
 def _cubins(program: GpuProgram, chosen: Options, folder: Path | None, how: _How) -> tuple[Cubin, ...]:
@@ -191,7 +229,6 @@ def _summary(source: GpuSource, chosen: Options, found: GpuPlanned, runner: GpuR
         "host": described(found.graph, found.program),
         "slow_host": None,
         "symbols": [],
-        "tuning": None,
         "frozen": frozen(source.written, found.bound, chosen),
         "compile_ms": (time.perf_counter() - how.begin) * 1e3,
         "stages": how.clock.stages,

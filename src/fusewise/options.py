@@ -175,7 +175,7 @@ def _check_device(found: Options) -> None:
     from fusewise.codegen.gpu.legal import check_gpu_precision
 
     device_choice(found.device)
-    for name in ("tune", "sanitize", "specialize", "grow"):
+    for name in ("sanitize", "specialize", "grow"):
         if getattr(found, name):
             raise UsageError(f"{name} is for models that run on a CPU, not on {found.device}; leave it out")
     check_gpu_precision(found.precision, found.exact)

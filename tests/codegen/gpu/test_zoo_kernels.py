@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.gpu.cases import planned
-from benchmarks.gpu.checked import checked, faults_of, sample
+from benchmarks.gpu.checked import checked, family_of, faults_of, sample
 from tests.codegen.gpu.interpreting import needs_triton
 
 from fusewise.codegen.gpu.device import device_named
@@ -18,7 +18,12 @@ from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.runtime.gpu.driver import Cubin
 from fusewise.zoo.catalogue import build
 
-MODELS = (("mobilenet_v3_small", "float32"), ("squeezenet1_1", "float32"), ("tinybert", "float32"), ("tinybert", "float16"))
+MODELS = (
+    ("mobilenet_v3_small", "float32"),
+    ("squeezenet1_1", "float32"),
+    ("tinybert", "float32"),
+    ("tinybert", "float16"),
+)
 COUNTS = {"sm_80": 8, "sm_90": 16}
 
 
@@ -42,10 +47,11 @@ def named(symbol: str, way: str = "", source: str = "") -> GpuKernel:
 
 
 def test_a_sample_has_every_family_and_every_way() -> None:
-    kernels = [named(f"a_{k:02}", f"tile {k}") for k in range(20)]
-    kernels += [named("a_30", "split"), named("b_1"), named("c_d_1"), named("c_d_2")]
-    found = sample(kernels[::-1], 6)
-    assert [kernel.symbol for kernel in found] == ["a_30", "b_1", "c_d_1", "a_00", "c_d_2", "a_01"]
+    kernels = [named(f"a_{k:020}", f"tile {k}") for k in range(20)]
+    kernels += [named(f"a_{30:020}", "split"), named(f"b_{1:020}"), named(f"c_{1:020}_d"), named(f"c_{2:020}_d")]
+    found = [(family_of(kernel), kernel.symbol[:22][-2:]) for kernel in sample(kernels[::-1], 6)]
+    assert found == [("a", "30"), ("b", "01"), ("c_d", "01"), ("a", "00"), ("c_d", "02"), ("a", "01")]
+    found = sample(kernels, 6)
     assert sample(kernels, 6) == found
     assert len(sample(kernels * 2, 99)) == len(kernels)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -38,12 +39,21 @@ from fusewise.trace import Trace
 
 __all__ = ["gpu_program"]
 
+_FIRST: Mapping[str, int] = MappingProxyType({})
+
 _PRODUCTS = ("exact", "tf32")
 """Precisions that concern how kernels multiply float32; in the others they do it three times in TF32."""
 
 
 def gpu_program(
-    partition: Partition, device: Device, precision: str, trace: Trace, *, strict: bool = False, exact: bool = False
+    partition: Partition,
+    device: Device,
+    precision: str,
+    trace: Trace,
+    *,
+    strict: bool = False,
+    exact: bool = False,
+    ways: Mapping[str, int] = _FIRST,
 ) -> GpuProgram:
     """The program that runs every group of `partition` on `device`, products of float32 in `precision`, or in IEEE's where
     `exact`.
@@ -52,7 +62,7 @@ def gpu_program(
     """
     _require_known_sizes(partition.graph)
     precision = "exact" if exact else precision
-    choice = GpuChoice(device, precision if precision in _PRODUCTS else "float32")
+    choice = GpuChoice(device, precision if precision in _PRODUCTS else "float32", ways)
     draft, chosen = _lowered(partition, choice, trace, exact)
     if strict:
         _require_no_host(draft)

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
 
 from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.nests import nest
-from fusewise.codegen.gpu.products import product
+from fusewise.codegen.gpu.products import other_products, product
 from fusewise.codegen.gpu.rows import rows
 from fusewise.lower.task import Task
 from fusewise.lower.work import TaskWork
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["FAMILIES", "ChosenKernel", "GpuChoice", "KernelFamily", "alternatives"]
+__all__ = ["FAMILIES", "ChosenKernel", "GpuChoice", "KernelFamily", "candidates"]
+
+MOST_CANDIDATES = 6
+"""Kernels that are tried for a task, the favourite among them."""
+_FIRST: Mapping[str, int] = MappingProxyType({})
+
+
+def _none(task: Task, device: Device, precision: str) -> Iterator[GpuKernel]:
+    return iter(())
 
 
 @record(frozen=True, slots=True)
 class KernelFamily:
     """Kernels that are written alike. `write(task, device, precision)` gives one for a task, or raises `NoKernel`; `precision` is
-    what products of float32 are computed in, one of `float32 exact tf32`."""
+    what products of float32 are computed in, one of `float32 exact tf32`. `others` gives those that a task which it accepts may
+    also be run by, the likely first."""
 
     name: str
     write: Callable[[Task, Device, str], GpuKernel]
+    others: Callable[[Task, Device, str], Iterator[GpuKernel]] = _none
 
 
 def _rows(task: Task, device: Device, precision: str) -> GpuKernel:
@@ -35,7 +47,7 @@ def _nest(task: Task, device: Device, precision: str) -> GpuKernel:
 
 
 FAMILIES: tuple[KernelFamily, ...] = (
-    KernelFamily("product", product),
+    KernelFamily("product", product, other_products),
     KernelFamily("rows", _rows),
     KernelFamily("nest", _nest),
 )
@@ -52,20 +64,27 @@ class ChosenKernel:
     refusals: tuple[str, ...] = ()
 
 
-def alternatives(task: Task, device: Device, precision: str) -> Iterator[tuple[str, GpuKernel]]:
-    """Every kernel that there is for a task, by the name of its family, the favourite first."""
+def candidates(task: Task, device: Device, precision: str) -> tuple[tuple[str, GpuKernel], ...]:
+    """Kernels to choose of for a task, at most `MOST_CANDIDATES`, by the names of their families: the favourite of the first family
+    that accepts, that of each later one, then others of the first."""
+    found: list[tuple[KernelFamily, GpuKernel]] = []
     for family in FAMILIES:
         try:
-            yield family.name, family.write(task, device, precision)
+            found.append((family, family.write(task, device, precision)))
         except NoKernel:
             continue
+    others = found[0][0].others(task, device, precision) if found else iter(())
+    named = [(family.name, kernel) for family, kernel in found]
+    named += [(found[0][0].name, kernel) for kernel in islice(others, MOST_CANDIDATES - len(named))]
+    return tuple(named)
 
 
 class GpuChoice:
-    """Chooses kernels for one program; of equal tasks once, though leave is asked for each."""
+    """Chooses kernels for one program; of equal tasks once, though leave is asked for each. `ways` may name, by a task's digest,
+    another of its `candidates` than the first."""
 
-    def __init__(self, device: Device, precision: str) -> None:
-        self._device, self._precision = device, precision
+    def __init__(self, device: Device, precision: str, ways: Mapping[str, int] = _FIRST) -> None:
+        self._device, self._precision, self._ways = device, precision, ways
         self._known: dict[tuple[str, str], GpuKernel | NoKernel] = {}
 
     def of(self, work: TaskWork, trace: Trace) -> ChosenKernel:
@@ -80,9 +99,20 @@ class GpuChoice:
                 note = f"after {'; '.join(refusals)}" if refusals else "first candidate"
                 allowed = trace.allows("kernel", family.name, one.nodes, note, titles=(one.label,))
                 if allowed or family is FAMILIES[-1]:
-                    return ChosenKernel(family.name, found, one, tuple(refusals))
+                    return self._other(one, trace) or ChosenKernel(family.name, found, one, tuple(refusals))
                 refusals.append(f"{family.name}: refused")
         raise NoKernel("; ".join(dict.fromkeys(refusals)))
+
+    def _other(self, work: TaskWork, trace: Trace) -> ChosenKernel | None:
+        """The kernel that is wanted in place of the first, if there is one by that number and its decision is not refused."""
+        task = work.bound.task
+        number = self._ways.get(task.digest, 0)
+        found = candidates(task, self._device, self._precision) if number else ()
+        if number >= len(found):
+            return None
+        name, kernel = found[number]
+        allowed = trace.allows("kernel", name, work.nodes, "measured", titles=(work.label,))
+        return ChosenKernel(name, kernel, work) if allowed else None
 
     def _asked(self, family: KernelFamily, task: Task) -> GpuKernel | NoKernel:
         key = family.name, task.key

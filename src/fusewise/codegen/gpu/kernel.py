@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
@@ -11,7 +12,17 @@ from fusewise.lower.program import Packing
 from fusewise.lower.task import Task
 from fusewise.records import record
 
-__all__ = ["FAULT", "IMPORTS", "POINTERS", "SCRATCH", "GpuKernel", "NoKernel", "arguments_of", "pointer_type"]
+__all__ = [
+    "FAULT",
+    "IMPORTS",
+    "POINTERS",
+    "SCRATCH",
+    "GpuKernel",
+    "NoKernel",
+    "arguments_of",
+    "pointer_type",
+    "task_of",
+]
 
 IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
 """What has to stand before a kernel's source. Triton's interpreter has no libdevice; there NumPy's functions stand for it."""
@@ -73,3 +84,12 @@ def arguments_of(task: Task) -> dict[str, tuple[str, int]]:
     """A kernel's arguments but for working memory: what each points to, and on what boundary."""
     found = {operand.name: (pointer_type(operand.dtype), operand.alignment) for operand in task.operands}
     return found | ({FAULT: ("i64", 16)} if task.sites else {})
+
+
+_DIGEST = re.compile(r"(?:^|_)([0-9a-f]{20})(?:_|$)")
+
+
+def task_of(kernel: GpuKernel) -> str:
+    """The digest of the task that a kernel is for, which stands in its symbol; empty for one that was written by hand."""
+    found = _DIGEST.search(kernel.symbol)
+    return "" if found is None else found[1]

@@ -11,14 +11,15 @@ the product of the low halves. `exact` multiplies and adds in IEEE's float32.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from fusewise.codegen.gpu.contraction import Axes, Contraction, Factor, contraction, extent_of, main_load
 from fusewise.codegen.gpu.depth import DEPTH, DepthWalk, repacked, walked
 from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import SCRATCH, GpuKernel, NoKernel, arguments_of
-from fusewise.codegen.gpu.product_tiles import ProductWay, best_way, kind_of
+from fusewise.codegen.gpu.product_tiles import ProductWay, best_way, kind_of, ways
 from fusewise.codegen.gpu.source import Scope, TritonWriter, decoded, is_int32
 from fusewise.codegen.gpu.words import TritonTerm, joined_shape
 from fusewise.ir.dtypes import FLOAT32
@@ -26,7 +27,7 @@ from fusewise.lower.task import Task
 from fusewise.ops.expr import cast
 from fusewise.records import record
 
-__all__ = ["product", "product_by"]
+__all__ = ["other_products", "product", "product_by"]
 
 _LEAST_DEPTH = 8
 """Steps of a sum from which on tiles are worth while."""
@@ -43,6 +44,13 @@ def product(task: Task, device: Device, precision: str = "float32") -> GpuKernel
     """
     c = suitable(task)
     return product_by(task, c, best_way(c, device, kind_of(c, precision)), precision)
+
+
+def other_products(task: Task, device: Device, precision: str = "float32") -> Iterator[GpuKernel]:
+    """Kernels for a task that `product` accepts, in other tiles or parts of the depth than its own."""
+    c = suitable(task)
+    for way in islice(ways(c, device, kind_of(c, precision)), 1, None):
+        yield product_by(task, c, way, precision)
 
 
 def suitable(task: Task) -> Contraction:
