@@ -24,7 +24,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("reporting",),
     ("specializing", "explaining", "on_gpu"),
     ("compiling", "comparing"),
-    ("compiled", "checking", "inspecting", "planning", "optimizing", "selecting", "tuning", "verifying"),
+    ("compiled", "checking", "inspecting", "planning", "optimizing", "selecting", "tuning", "gpu_tuning", "verifying"),
     ("options", "hosting", "measuring", "counting", "partitioning", "outcomes", "choices", "decisions", "sources"),
     ("making",),
     ("benchmarking",),
