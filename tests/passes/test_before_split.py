@@ -125,14 +125,16 @@ def test_projections_become_one_product_with_one_bias(rewrites: Any) -> None:
     )
 
 
-def test_a_branch_with_a_place_in_a_concat_stays(refuses: Any) -> None:
+@pytest.mark.parametrize(
+    "reader", ["t = Relu(r)\nu = Concat(t, y) {axis=1}", "t = Softmax(r)\nu = Concat(r, y, t) {axis=1}"]
+)
+def test_a_branch_with_a_place_in_a_concat_stays(refuses: Any, reader: str) -> None:
     refuses(
         combine_products,
         f"""
         input y: float32[2,1]
         {PROJECTIONS.strip()}
-        t = Relu(r)
-        u = Concat(t, y) {{axis=1}}
+        {reader}
         return u, s
         """,
     )

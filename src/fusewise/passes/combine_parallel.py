@@ -131,12 +131,12 @@ def _static(graph: Graph, value: str) -> TensorType | None:
 
 
 def _is_placed(graph: Graph, node: Node) -> bool:
-    """Does a Concat get the result, by way of operators that work element by element or move elements?"""
-    while len(users := graph.users[node.outputs[0]]) == 1:
-        node = graph.nodes[users[0]]
-        if node.op == "Concat" and not node.domain:
+    """Does a Concat get the result, at once or by way of operators that work element by element or move elements?"""
+    while users := [graph.nodes[n] for n in graph.users[node.outputs[0]]]:
+        if any(user.op == "Concat" and not user.domain for user in users):
             return True
-        if len(node.outputs) != 1 or not bijective_operands(graph, node):
+        node = users[0]
+        if len(users) > 1 or len(node.outputs) != 1 or not bijective_operands(graph, node):
             return False
     return False
 
