@@ -8,6 +8,7 @@ import pytest
 
 from fusewise.passes.before_split import before_split
 from fusewise.passes.combine_parallel import combine_products
+from fusewise.trace import Trace
 
 
 def test_biases_and_activations(rewrites: Any) -> None:
@@ -126,15 +127,35 @@ def test_projections_become_one_product_with_one_bias(rewrites: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "reader", ["t = Relu(r)\nu = Concat(t, y) {axis=1}", "t = Softmax(r)\nu = Concat(r, y, t) {axis=1}"]
+    "reader",
+    [
+        "t = Relu(r)\nu = Concat(t, y) {axis=1}",
+        "t = Softmax(r)\nu = Concat(r, y, t) {axis=1}",
+        "t = Transpose(r)\nu = Reshape(t, flat)",
+        "u = Flatten(r) {axis=0}",
+        "u = Relu(r)",
+        "t = Reshape(r, apart)\nv1 = Transpose(t) {perm=[1,0,2]}\nu = Reshape(v1, flat)",
+    ],
 )
-def test_a_branch_with_a_place_in_a_concat_stays(refuses: Any, reader: str) -> None:
-    refuses(
-        combine_products,
-        f"""
+def test_a_branch_that_would_be_copied_stays(refuses: Any, reader: str) -> None:
+    refuses(combine_products, READ.format(projections=PROJECTIONS.strip(), reader=reader))
+
+
+@pytest.mark.parametrize(
+    "reader",
+    ["t = Reshape(r, apart)\nu = Transpose(t) {perm=[1,0,2]}", "t = Transpose(r)\nu = Reshape(t, rows)"],
+)
+def test_a_branch_whose_part_is_a_view_does_not(parse: Any, reader: str) -> None:
+    graph = parse(READ.format(projections=PROJECTIONS.strip(), reader=reader))
+    assert [node.op for node in combine_products(graph, Trace()).nodes].count("MatMul") == 1
+
+
+READ = """
         input y: float32[2,1]
-        {PROJECTIONS.strip()}
+        constant flat: int64[1] = [6]
+        constant apart: int64[3] = [2, 3, 1]
+        constant rows: int64[3] = [3, 2, 1]
+        {projections}
         {reader}
         return u, s
-        """,
-    )
+        """

@@ -6,6 +6,7 @@ cannot be fused. Convolutions side by side are common in branching networks, pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
 
@@ -13,7 +14,8 @@ import numpy as np
 
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of, constant_of, integer_array
 from fusewise.ir.types import TensorType, ValueType
-from fusewise.ops.bijection import bijective_operands
+from fusewise.ops.bijection import RESHAPES, bijective_operands
+from fusewise.ops.table import spec_of
 from fusewise.passes.later import joined
 from fusewise.records import record
 from fusewise.trace import Trace
@@ -45,15 +47,20 @@ def combine_dense(graph: Graph, trace: Trace) -> Graph:
 def combine_products(graph: Graph, trace: Trace) -> Graph:
     """What `combine_conv2d` and `combine_dense` combine, where that leaves fewer kernels.
 
-    A branch that only a Concat gets writes its result where that wants it, and would have to be copied there from a wider
-    result: it stays by itself.
+    A branch that a Concat gets writes its result where that wants it, and would have to be copied there from a wider result, as
+    would one whose elements a reshape wants beside each other: these stay by themselves. Others are combined with those behind
+    which the same is done to each element, which belongs to their kernel then (`before_split`).
     """
 
-    def unless_placed(alike: Alike) -> Alike:
-        return lambda graph, node: None if _is_placed(graph, node) else alike(graph, node)
+    def unless_copied(alike: Alike) -> Alike:
+        def found(graph: Graph, node: Node) -> Hashable | None:
+            key = alike(graph, node)
+            return None if key is None or _is_copied_as_part(graph, node) else (key, _done_behind(graph, node))
 
-    graph = _combined(graph, trace, "CombineParallelConv2D", unless_placed(_conv_alike), _one_conv)
-    return _combined(graph, trace, "CombineParallelDense", unless_placed(_dense_alike), _one_dense)
+        return found
+
+    graph = _combined(graph, trace, "CombineParallelConv2D", unless_copied(_conv_alike), _one_conv)
+    return _combined(graph, trace, "CombineParallelDense", unless_copied(_dense_alike), _one_dense)
 
 
 def combine_batch_matmul(graph: Graph, trace: Trace) -> Graph:
@@ -130,15 +137,52 @@ def _static(graph: Graph, value: str) -> TensorType | None:
     return kind if isinstance(kind, TensorType) and kind.is_static else None
 
 
-def _is_placed(graph: Graph, node: Node) -> bool:
-    """Does a Concat get the result, at once or by way of operators that work element by element or move elements?"""
+def _is_copied_as_part(graph: Graph, node: Node) -> bool:
+    """Would the result have to be copied, were it a part of a wider one?
+
+    That is where a Concat gets it, at once or by way of operators that work element by element or move elements, or where a reshape
+    joins the axis along which it would be a part with others.
+    """
+    axis: int | None = 1 if node.op == "Conv" else graph.tensor(node.outputs[0]).rank - 1
     while users := [graph.nodes[n] for n in graph.users[node.outputs[0]]]:
-        if any(user.op == "Concat" and not user.domain for user in users):
+        if any(not user.domain and _takes_whole(graph, user, axis) for user in users):
             return True
         node = users[0]
         if len(users) > 1 or len(node.outputs) != 1 or not bijective_operands(graph, node):
             return False
+        if node.op in RESHAPES:
+            axis = None
+        elif node.op == "Transpose" and axis is not None:
+            permutation = node.attribute("perm", tuple(range(graph.tensor(node.outputs[0]).rank))[::-1])
+            axis = permutation.index(axis)
     return False
+
+
+def _done_behind(graph: Graph, node: Node) -> tuple[tuple[str, str], ...]:
+    """Operators with their attributes that work on each element of the result, and of theirs, with constants at most."""
+    found: list[tuple[str, str]] = []
+    while len(users := graph.users[node.outputs[0]]) == 1 and node.outputs[0] not in graph.output_set:
+        value, node = node.outputs[0], graph.nodes[users[0]]
+        spec = spec_of(node.op, node.domain)
+        if spec is None or spec.scalar is None or any(v != value and v not in graph.constants for v in node.reads):
+            break
+        found.append((node.op, repr(node.attributes)))
+    return tuple(found)
+
+
+def _takes_whole(graph: Graph, node: Node, axis: int | None) -> bool:
+    """Does a node want its operand in one piece of memory? `axis`: where that is a part; None for several."""
+    if node.op not in RESHAPES:
+        return node.op == "Concat"
+    if axis is None:
+        return True
+    before, after = graph.tensor(node.inputs[0]).dims, graph.tensor(node.outputs[0]).dims
+    fronts, backs = ({math.prod(part) for part in parts} for parts in (_fronts(after), _fronts(after[::-1])))
+    return math.prod(before[:axis]) not in fronts or math.prod(before[axis + 1 :]) not in backs
+
+
+def _fronts(dims: Sequence[int]) -> list[Sequence[int]]:
+    return [dims[:count] for count in range(len(dims) + 1)]
 
 
 def _split(draft: _Draft, nodes: Sequence[Node], whole: Node, axis: int) -> tuple[Node, Node]:
