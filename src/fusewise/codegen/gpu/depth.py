@@ -82,7 +82,7 @@ def repacked(c: Contraction, walk_: DepthWalk, by_depth: bool) -> tuple[Contract
     constant, is read otherwise, too, or lies well as it is, stays.
     """
     strides = _strides(c)
-    if strides is None or _lies_well(c, walk_, strides):
+    if strides is None or _lies_well(c, walk_, strides, by_depth):
         return c, ()
     depth, lanes = walk_.count * walk_.block, extent_of(walk_.lanes)
     source = main_load(c.right.value)
@@ -149,8 +149,9 @@ def _strides(c: Contraction) -> Mapping[str, int] | None:
     return found | {"": form.constant + c.task.operand(source.value).offset}
 
 
-def _lies_well(c: Contraction, walk_: DepthWalk, strides: Mapping[str, int]) -> bool:
-    """Do lanes of a step, or columns, lie beside each other already?"""
+def _lies_well(c: Contraction, walk_: DepthWalk, strides: Mapping[str, int], by_depth: bool) -> bool:
+    """Do lanes of a step, or columns where the order is not given, lie beside each other already?"""
     beside = [name for name, _ in walk_.lanes[-1:] if len(walk_.lanes) == 1 and not walk_.steps]
-    beside += [name for name, extent in c.columns[-1:] if extent >= 16]
+    if not by_depth:
+        beside += [name for name, extent in c.columns[-1:] if extent >= 16]
     return any(strides.get(name) == 1 for name in beside)

@@ -1,13 +1,15 @@
 """Which tile of a product a block computes, and in how many parts the depth is done: from the device's row, before anything is run.
 
-The largest tile that gives at least 0.8 blocks to a multiprocessor. Where none does, and a second launch costs less than it saves,
-the depth is done in parts by several blocks, which a second kernel adds up in their order. Tiles are those whose operands, as often
-as stages say, fit shared memory, and whose sums fit registers.
+Large tiles read less from the cache and keep tensor cores busier; small ones, and the depth in several parts, are more blocks,
+where a multiprocessor would have none. Parts are written to memory, and added up in their order by a second kernel. What each way
+takes is estimated from its steps, and the least is taken. Tiles are those whose operands, as often as stages say, fit shared
+memory, and whose sums fit registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fusewise.codegen.gpu.contraction import Contraction
 from fusewise.codegen.gpu.depth import walked
@@ -107,14 +109,18 @@ _TILES: dict[str, tuple[_Row, ...]] = {
 """(rows, columns, depth, warps, stages), the largest first."""
 
 _FULL = 0.8
-"""Blocks of a multiprocessor that keep it busy."""
-_PADDED = 1.34
-"""How much more than the least padded tile a tile may compute."""
-_MOST_SPLITS = 16
+"""Blocks of a multiprocessor that keep it busy, of vectors."""
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Into how many parts the depth may be taken."""
 _LEAST_STEPS = 4
 """Steps of a part of the depth, at least."""
-_SHARE = {"half": 0.5, "tf32": 0.5, "tf32x3": 0.5 / 3, "ieee": 0.5}
-"""What of the peak of its type a full tile may reach, estimated."""
+_REACHED = 0.7
+"""What of the peak of its type a tile of 128 by 128 may reach; smaller ones less, as the root of what they have. Estimated."""
+_L2_TIMES = 2.0
+"""How much faster than memory the level-2 cache is; estimated."""
+_WAIT = 2.5e-7
+"""Seconds from a step to the next with one block at a multiprocessor, which `_HIDING` of them hide; estimated."""
+_HIDING = 4
 
 
 def kind_of(c: Contraction, precision: str) -> str:
@@ -122,11 +128,6 @@ def kind_of(c: Contraction, precision: str) -> str:
     if c.kind in ("float16", "bfloat16"):
         return "half"
     return {"exact": "ieee", "tf32": "tf32"}.get(precision, "tf32x3")
-
-
-def _peak(kind: str, device: Device) -> float:
-    name = {"half": "float16", "tf32": "tf32", "tf32x3": "tf32", "ieee": "float32"}[kind]
-    return device.peak(name) * _SHARE[kind]
 
 
 def _blocks(c: Contraction, way: ProductWay) -> int:
@@ -140,44 +141,46 @@ def _fits(way: ProductWay, kind: str, device: Device) -> bool:
     return needed <= device.shared_per_block
 
 
-def ways(c: Contraction, device: Device, kind: str) -> Iterator[ProductWay]:
-    """Ways to compute a contraction, the one to begin with first."""
+def ways(c: Contraction, device: Device, kind: str) -> list[ProductWay]:
+    """Ways to compute a contraction, by what they are estimated to take."""
     rows, columns, depth, _ = c.sizes
     if rows == 1 or columns == 1:
-        yield from _vector_ways(c, device)
-        return
-    tiles = [ProductWay(*row) for row in _TILES[kind]]
-    least, most = 16, (max(16, next_power(rows)), max(16, next_power(columns)))
-    tiles = [t for t in tiles if t.rows <= most[0] and t.columns <= most[1] and _fits(t, kind, device)]
-    deep = max(least, next_power(depth))
-    tiles = [t if t.depth <= deep else ProductWay(t.rows, t.columns, deep, t.warps, t.stages) for t in tiles]
-    area = min(_blocks(c, t) * t.rows * t.columns for t in tiles)
-    even = [t for t in tiles if _blocks(c, t) * t.rows * t.columns <= _PADDED * area]
-    full = [t for t in even if _blocks(c, t) >= _FULL * device.sms]
-    parted = [p for t in even if t not in full and (p := _split(c, t, device, kind)) is not None]
-    first = full[:1] or sorted(parted or even, key=lambda t: -_blocks(c, t) * t.splits)[:1]
-    if not full and parted:
-        busy = [p for p in parted if _blocks(c, p) * p.splits >= _FULL * device.sms]
-        first = busy[:1] or first
-    yield from dict.fromkeys([*first, *full, *parted, *even])
+        return list(_vector_ways(c, device))
+    most = max(16, next_power(rows)), max(16, next_power(columns))
+    deep = max(16, next_power(depth))
+    found: dict[ProductWay, float] = {}
+    counts = {block: walked(c, block).count for block in {min(row[2], deep) for row in _TILES[kind]}}
+    for row in _TILES[kind]:
+        tile = ProductWay(*row)
+        tile = replace(tile, depth=min(tile.depth, deep))
+        if tile.rows > most[0] or tile.columns > most[1] or not _fits(tile, kind, device):
+            continue
+        steps = counts[tile.depth]
+        for parts in _PARTS:
+            if parts == 1 or steps // parts >= _LEAST_STEPS:
+                way = replace(tile, splits=-(-steps // -(-steps // parts)))  # no part is empty
+                found[way] = _seconds(c, way, steps, device, kind)
+    return sorted(found, key=lambda way: found[way])
 
 
-def _split(c: Contraction, tile: ProductWay, device: Device, kind: str) -> ProductWay | None:
-    """The tile with the depth in so many parts that all multiprocessors have something to do, if that is worth a second launch."""
-    steps = walked(c, tile.depth).count
-    wanted = -(-device.sms // max(1, _blocks(c, tile)))
-    splits = min(wanted, steps // _LEAST_STEPS, _MOST_SPLITS)
-    if splits < 2:
-        return None
-    splits = -(-steps // -(-steps // splits))  # no part is empty
-    work = 2 * tile.rows * tile.columns * tile.depth
-    step = max(work / (_peak(kind, device) / device.sms), 2e-7)
-    rows, columns, _, matrices = c.sizes
-    traffic = 2 * 4 * splits * rows * columns * matrices / device.bytes_per_second
-    saved = step * steps * (1 - 1 / splits)
-    if saved < device.launch_us * 1e-6 + traffic:
-        return None
-    return ProductWay(tile.rows, tile.columns, tile.depth, tile.warps, tile.stages, splits)
+def _seconds(c: Contraction, way: ProductWay, steps: int, device: Device, kind: str) -> float:
+    """What a way may take: its steps one after the other at a multiprocessor, which multiply or wait for what they read."""
+    rows, columns, depth, matrices = c.sizes
+    size = 2 if kind == "half" else 4
+    peak, times = {"half": ("float16", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "ieee": ("float32", 1)}[kind]
+    full = 64 * 64 if kind == "ieee" else 128 * 128
+    share = _REACHED * min(1.0, way.rows * way.columns / full) ** 0.5
+    multiply = times * 2 * way.rows * way.columns * way.depth / (device.peak(peak) / device.sms * share)
+    fetch = (way.rows + way.columns) * way.depth * size / (_L2_TIMES * device.bytes_per_second / device.sms)
+    each = -(-steps // way.splits)
+    turns = -(-_blocks(c, way) * way.splits // device.sms)
+    moved = size * matrices * ((rows + columns) * depth + rows * columns)
+    busy = each * max(turns * max(multiply, fetch), _WAIT * -(-turns // _HIDING))
+    found = max(busy, moved / device.bytes_per_second)
+    if way.splits > 1:
+        parts = 2 * 4 * way.splits * rows * columns * matrices
+        found += device.launch_us * 1e-6 + parts / (_L2_TIMES * device.bytes_per_second)
+    return found
 
 
 def _vector_ways(c: Contraction, device: Device) -> Iterator[ProductWay]:
@@ -193,7 +196,7 @@ def _vector_ways(c: Contraction, device: Device) -> Iterator[ProductWay]:
             yield tile
             return
     steps = walked(c, tile.depth).count
-    splits = min(-(-device.sms // blocks), steps // _LEAST_STEPS, _MOST_SPLITS)
+    splits = min(-(-device.sms // blocks), steps // _LEAST_STEPS, _PARTS[-1])
     if splits > 1:
         each = -(-steps // splits)
         saved = steps * 4e-7 * (1 - 1 / splits)
@@ -204,4 +207,4 @@ def _vector_ways(c: Contraction, device: Device) -> Iterator[ProductWay]:
 
 def best_way(c: Contraction, device: Device, kind: str) -> ProductWay:
     """The first of `ways`."""
-    return next(ways(c, device, kind))
+    return ways(c, device, kind)[0]
