@@ -176,7 +176,7 @@ def _seconds(c: Contraction, way: ProductWay, steps: int, device: Device, kind: 
     turns = -(-_blocks(c, way) * way.splits // device.sms)
     moved = size * matrices * ((rows + columns) * depth + rows * columns)
     busy = each * max(turns * max(multiply, fetch), _WAIT * -(-turns // _HIDING))
-    found = max(busy, moved / device.bytes_per_second)
+    found: float = max(busy, moved / device.bytes_per_second)
     if way.splits > 1:
         parts = 2 * 4 * way.splits * rows * columns * matrices
         found += device.launch_us * 1e-6 + parts / (_L2_TIMES * device.bytes_per_second)
