@@ -70,7 +70,7 @@ def test_from_preparing_to_a_page(tmp_path: Path, uncompiled: None, capsys: pyte
         check = result["check"]
         assert check["checked"] == check["steps"] == result["prepared"]["launches"]
         assert check["largest"] < 1e-5 and not check["wrong"]
-        assert result["replays"] == {"count": 3, "differ": 0}
+        assert result["replays"] == {"count": 3, "compared": 3, "differ": 0}
         assert result["replay_us"]["median"] == check["steps"]  # a microsecond for each launch there
         assert [one["us"] for one in result["profile"]] == [1.0] * check["steps"]
         assert result["peers"]["torch.compile"] == {"missing": "the installed torch sees no GPU"}

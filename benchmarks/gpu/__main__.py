@@ -10,7 +10,7 @@ again there. It may be interrupted: kernels are kept in the kernel cache.
 
 `measure` compiles nothing. It needs this repository, the packages that Fusewise itself needs (numpy, ml_dtypes, onnx, protobuf,
 llvmlite, platformdirs, rich, typer), the same NumPy, and cuda-bindings with NVIDIA's driver; neither Triton, nor PyTorch, nor the
-CUDA toolkit. Each launch is compared with what is expected, 1,000 runs are compared bit by bit, runs and single steps are timed
+CUDA toolkit. Each launch is compared with what is expected, 1,000 runs are repeated bit for bit, runs and single steps are timed
 by the device's clock; then come ONNX Runtime's CUDA provider and `torch.compile(mode="max-autotune")`, where installed. It ends
 by its own clock, and FILE is written after each case. Where there is no driver or no GPU it says so, and measures nothing. Exit
 status 1 when a step is wrong, a replay differs or a case fails.
@@ -39,13 +39,13 @@ from fusewise.errors import FusewiseError
 from fusewise.files import write_text
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.folder import cache_folder
-from fusewise.runtime.gpu.cuda import CudaDriver
+from fusewise.runtime.gpu import drivers
 from fusewise.runtime.gpu.driver import Driver, NoDevice, NoDriver
 
 STORE_BYTES = 4 << 30
 
 
-def main(arguments: Sequence[str] | None = None, opened: Callable[[], Driver] = CudaDriver) -> int:
+def main(arguments: Sequence[str] | None = None, opened: Callable[[], Driver] = lambda: drivers.opened("cuda")) -> int:
     """`opened` gives the device to measure."""
     given = _parser().parse_args(arguments)
     try:

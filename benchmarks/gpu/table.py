@@ -23,7 +23,7 @@ def page(found: Mapping[str, Any]) -> str:
         f"Architecture {found['architecture']}, kernels compiled for {prepared['device']} by Triton {prepared['triton']}.",
         _HOW,
         "",
-        "| case | launches | host steps | steps checked | largest error | replays that differ | replay us | run ms | against |",
+        "| case | launches | host steps | steps checked | largest error | runs that differ | replay us | run ms | against |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     cases: Mapping[str, Mapping[str, Any]] = found["cases"]
@@ -49,7 +49,7 @@ def _row(name: str, result: Mapping[str, Any]) -> str:
         str(prepared["host_steps"]),
         f"{check['checked']} of {check['steps']}",
         f"{check['largest']:.1e}" + (f", {len(check['wrong'])} wrong" if check["wrong"] else ""),
-        f"{replays['differ']} of {replays['count']}",
+        f"{replays['differ']} of {replays['compared']}",
         _figure(result["replay_us"]),
         _figure(result["run_ms"]),
         "; ".join(_peer(peer, one) for peer, one in result.get("peers", {}).items()) or "nobody",
