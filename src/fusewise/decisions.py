@@ -94,6 +94,7 @@ OTHERS = ("fuse", "ask", "pattern", "overwrite", "samples", "strips")
 def names_of_decisions() -> tuple[str, ...]:
     """Every name that `Options.disable` may have in front of `@`, in order of the alphabet."""
     from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS
+    from fusewise.codegen.gpu.choose import FAMILIES as GPU_FAMILIES
     from fusewise.lower.whole import FAMILIES
     from fusewise.passes.decompositions.table import NATIVE, SPECIAL
     from fusewise.passes.published import step_names
@@ -101,6 +102,7 @@ def names_of_decisions() -> tuple[str, ...]:
     from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
 
     kernels = {kernel.name for kernels in (*KERNELS.values(), PLAIN_KERNELS) for kernel in kernels}
+    kernels |= {family.name for family in GPU_FAMILIES}
     rows = {
         f"{stem}-{row.op.lower()}" for stem, table in (("canonical", SPECIAL), ("write-out", NATIVE)) for row in table
     }

@@ -15,7 +15,7 @@ from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 from fusewise.ir.verify import verify
 from fusewise.ops.build import GraphBuilder
-from fusewise.passes.mixed_precision import FOLLOWING, KEPT, PRODUCTS, mixed_precision
+from fusewise.passes.mixed_precision import FOLLOWING, KEPT, PRODUCTS, mixed_half, mixed_precision
 from fusewise.trace import Trace
 from fusewise.zoo.scaled import scaled
 
@@ -156,3 +156,22 @@ def test_types_without_a_shape_are_left_alone() -> None:
     graph = b.finish(b.op("MatMul", x, b.constant(np.ones((4, 4), np.float32))))
     graph = graph.replace(types={**graph.types, graph.outputs[0]: TensorType(FLOAT32, None)})
     assert kinds(mixed_precision(graph, Trace()))[1][1] == "bfloat16"
+
+
+def test_in_float16_constants_that_no_float16_comes_near_stay() -> None:
+    """A mask's least number would become infinite; weights are as good as ever, infinite ones too."""
+    b = GraphBuilder("half")
+    x = b.input("x", (2, 4))
+    y = b.op("MatMul", x, b.constant(np.array([[1, -np.inf], [2, 3], [4, 5], [6, 7]], np.float32)))
+    z = b.op("MatMul", x, b.constant(np.full((4, 2), 1e5, np.float32)))
+    graph = b.finish(b.op("Relu", y), b.op("Relu", z), b.op("Mul", y, b.constant(np.float32(1e30))))
+    after = mixed_half(graph, Trace())
+    verify(after)
+    assert [kind for kind in kinds(after) if kind[0] != "Cast"] == [
+        ("MatMul", "float16"),
+        ("MatMul", "float32"),
+        ("Relu", "float16"),
+        ("Relu", "float32"),
+        ("Mul", "float32"),
+    ]
+    assert mixed_half(after, Trace()).nodes == after.nodes

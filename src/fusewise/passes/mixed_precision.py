@@ -1,22 +1,24 @@
-"""Compute convolutions and products on bfloat16, and keep what is sensitive in float32. Numeric class approximate.
+"""Compute convolutions and products on floats of 16 bits, and keep what is sensitive in float32. Numeric class approximate.
 
 A bfloat16 is the upper half of a float32: the same range, eight bits of precision. Products of two of them are exact in float32,
 where the kernels add them up. What reads only such results and neither adds many numbers nor magnifies follows in bfloat16, so
 that half as much is stored and moved; everything else gets float32 back. (The published pass is TVM's ToMixedPrecision, whose
-lists of operators these are, as far as ONNX has them.)
+lists of operators these are, as far as ONNX has them.) A float16 has eleven bits and ends at 65504: constants beyond stay.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from fusewise.ir.dtypes import BFLOAT16, FLOAT32
+import numpy as np
+
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.passes.later import rounded
 from fusewise.trace import Trace
 
-__all__ = ["FOLLOWING", "KEPT", "PRODUCTS", "mixed_precision"]
+__all__ = ["FOLLOWING", "KEPT", "PRODUCTS", "mixed_half", "mixed_precision"]
 
 PRODUCTS = frozenset("Conv ConvTranspose Gemm MatMul".split())
 """Always in bfloat16, adding up in float32."""
@@ -49,7 +51,16 @@ def mixed_precision(graph: Graph, trace: Trace) -> Graph:
 
     Constants are rounded, values are cast at most once in each direction, and outputs of the graph keep their type.
     """
-    rewriting = _Rewriting(graph)
+    return _mixed(graph, trace, BFLOAT16)
+
+
+def mixed_half(graph: Graph, trace: Trace) -> Graph:
+    """The same in float16. Refused besides: operators with a constant that no float16 comes near."""
+    return _mixed(graph, trace, FLOAT16)
+
+
+def _mixed(graph: Graph, trace: Trace, narrow: DType) -> Graph:
+    rewriting = _Rewriting(graph, narrow)
     changed = False
     for node in graph.nodes:
         reason = rewriting.reason(node)
@@ -64,27 +75,40 @@ def mixed_precision(graph: Graph, trace: Trace) -> Graph:
 class _Rewriting:
     """The graph being written. Every value keeps its name for its float32 form; `_narrow` has the names of the others."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, narrow: DType) -> None:
         self._graph = graph
+        self._dtype = narrow
+        self._fits: dict[str, bool] = {}  # constants that have been asked for
         self._nodes: list[Node] = []
         self._types: dict[str, ValueType] = dict(graph.types)
         self._constants: dict[str, Constant] = dict(graph.constants)
         self._narrow: dict[str, str] = {}
-        self._computed: set[str] = set()  # values that are computed in bfloat16,
+        self._computed: set[str] = set()  # values that are computed in 16 bits,
         self._missing: set[str] = set()  # and those of them that nothing has needed in float32 so far
 
     def reason(self, node: Node) -> str:
-        """Why a node is to compute in bfloat16; empty where it is not."""
+        """Why a node is to compute in 16 bits; empty where it is not."""
         operands = [value for value in self._operands(node) if value not in self._graph.constants]
         if node.domain or not operands or not any(map(self._is_wide, node.writes)):
             return ""
-        if node.op in PRODUCTS:
-            return "products of bfloat16, sums of float32"
         follows = node.op in FOLLOWING and self._computed.issuperset(operands)
-        return "follows its operands" if follows else ""
+        if not (follows or node.op in PRODUCTS) or not all(map(self._may_be_narrow, self._operands(node))):
+            return ""
+        return f"products of {self._dtype.name}, sums of float32" if node.op in PRODUCTS else "follows its operands"
+
+    def _may_be_narrow(self, value: str) -> bool:
+        """Is a value that is a constant still a finite number when it is rounded, where it was one?"""
+        constant = self._graph.constants.get(value)
+        if constant is None or self._dtype == BFLOAT16:
+            return True
+        if value not in self._fits:
+            array = constant.read_once()
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._fits[value] = bool((np.isfinite(array.astype(np.float16)) | ~np.isfinite(array)).all())
+        return self._fits[value]
 
     def narrow(self, node: Node) -> None:
-        """Append the node in bfloat16."""
+        """Append the node in 16 bits."""
         taken = {value: self._as_narrow(value, node) for value in self._operands(node)}
         for value in node.reads:
             if value not in taken:
@@ -117,26 +141,26 @@ class _Rewriting:
         return tuple(value for value in given if self._is_wide(value))
 
     def _own(self, value: str) -> str:
-        """A name for the bfloat16 form of a value."""
+        """A name for the form of 16 bits of a value."""
         kind = self._types[value]
         assert isinstance(kind, TensorType)
-        name = f"{value}_bfloat16"
+        name = f"{value}_{self._dtype.name}"
         while name in self._types:
             name += "_"
-        self._types[name] = TensorType(BFLOAT16, kind.shape)
+        self._types[name] = TensorType(self._dtype, kind.shape)
         self._narrow[value] = name
         return name
 
     def _as_narrow(self, value: str, reader: Node) -> str:
-        """The bfloat16 form: there already, rounded now, or cast where the model runs."""
+        """The form of 16 bits: there already, rounded now, or cast where the model runs."""
         found = self._narrow.get(value)
         if found is None:
             found = self._own(value)
             constant = self._graph.constants.get(value)
             if constant is None:
-                self._cast(value, found, BFLOAT16.onnx, reader.origin)
+                self._cast(value, found, self._dtype.onnx, reader.origin)
             else:
-                self._constants[found] = rounded(constant, BFLOAT16)
+                self._constants[found] = rounded(constant, self._dtype)
         return found
 
     def _as_wide(self, value: str) -> str:

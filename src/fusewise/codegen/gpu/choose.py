@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
@@ -21,6 +22,10 @@ __all__ = ["FAMILIES", "ChosenKernel", "GpuChoice", "KernelFamily", "candidates"
 MOST_CANDIDATES = 6
 """Kernels that are tried for a task, the favourite among them."""
 _FIRST: Mapping[str, int] = MappingProxyType({})
+
+
+_BOUNDARY = 16
+"""Bytes of the widest load of a thread. More is of no use, and arrays that lie on a device already need not have it."""
 
 
 def _none(task: Task, device: Device, precision: str) -> Iterator[GpuKernel]:
@@ -125,6 +130,17 @@ class GpuChoice:
 
 
 def _with_and_without_anchor(work: TaskWork) -> Iterator[TaskWork]:
-    yield work
+    yield _as_it_lies(work)
     if work.plain is not None:
-        yield work.plain()
+        yield _as_it_lies(work.plain())
+
+
+def _as_it_lies(work: TaskWork) -> TaskWork:
+    """The work with the alignment that operands have on a device, where all memory begins on wide boundaries; a processor reads
+    inputs where its caller has them."""
+    found = []
+    for operand in work.bound.task.operands:
+        _, offset = work.places.get(operand.name, ("", 0))
+        begin = offset * operand.dtype.itemsize
+        found.append(replace(operand, alignment=min(_BOUNDARY, (begin & -begin) or _BOUNDARY)))
+    return replace(work, bound=replace(work.bound, task=replace(work.bound.task, operands=tuple(found))))

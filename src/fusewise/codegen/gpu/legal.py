@@ -9,22 +9,31 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fusewise.errors import UsageError
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16
 from fusewise.ir.graph import Graph
 from fusewise.passes.before_split import before_split
 from fusewise.passes.combine_parallel import combine_products
-from fusewise.passes.mixed_precision import mixed_precision
+from fusewise.passes.mixed_precision import mixed_half, mixed_precision
+from fusewise.passes.narrow_attention import attention_of
 from fusewise.passes.pipeline import CLEAN, DEFINED, Pass, run
-from fusewise.passes.short_weights import halved_weights
 from fusewise.passes.unroll_recurrences import unroll_recurrences
 from fusewise.trace import Trace
 from fusewise.words import no_such
 
 __all__ = ["GPU_PRECISIONS", "check_gpu_precision", "for_gpu", "gpu_passes"]
 
+_NARROW_ATTENTION = attention_of((FLOAT16, BFLOAT16), 1)
+
 GPU_PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
-    {"float32": (), "tf32": (), "float16": (halved_weights,), "bfloat16": (mixed_precision,)}
+    {
+        "float32": (),
+        "tf32": (),
+        "float16": (mixed_half, _NARROW_ATTENTION),
+        "bfloat16": (mixed_precision, _NARROW_ATTENTION),
+    }
 )
-"""What brings a graph of float32 to a precision. Whether products of float32 are computed in TF32 is for their kernels."""
+"""What brings a graph of float32 to a precision: products take 16 bits and add up in float32. Whether products of float32 are
+computed in TF32 is for their kernels."""
 
 
 def gpu_passes(passes: bool | Sequence[Pass] = True) -> tuple[Pass, ...]:
