@@ -18,7 +18,7 @@ from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, selec
 from fusewise.ops.indexing import chosen, dims, spread, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
-__all__ = ["ATTENTION", "ATTENTION_EXTRAS"]
+__all__ = ["ATTENTION", "ATTENTION_EXTRAS", "head_counts", "scale_of"]
 
 Index = tuple[Expr, ...]
 _MANY = Mapping.MANY_TO_MANY
@@ -75,14 +75,14 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     c tanh(product / c)."""
     _check_attention(call, output)
     flat = len(dims(call)) == 3
-    heads, shared = _head_counts(call)
+    heads, shared = head_counts(call)
     width = dims(call, 2)[-1] // (shared if flat else 1)
     head, query = (at[2] // width, at[1]) if flat else (at[1], at[2])
     element = at[2] % width if flat else at[3]
     group = head // (heads // shared)
     size = dims(call)[-1] // (heads if flat else 1)
     keys = dims(call, 1)[-2]
-    scale = _scale(call, size)
+    scale = scale_of(call, size)
     softcap = max(0.0, float(call.attribute("softcap", 0.0)))
 
     def operand(i: int, own: Expr, row: Expr, k: Expr, length: int) -> Expr:
@@ -106,7 +106,7 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     return reduce("sum", (("t", keys),), weighted) / select(compare("eq", total, 0.0), const(1.0, FLOAT32), total)
 
 
-def _scale(call: Call, size: int) -> Expr | float:
+def scale_of(call: Call, size: int) -> Expr | float:
     """What products of queries and keys are multiplied by: the root of their length, unless it is given."""
     given = call.attribute("scale")
     if given is not None:
@@ -116,7 +116,7 @@ def _scale(call: Call, size: int) -> Expr | float:
     return 1 / unary("sqrt", const(greatest(size, 1), FLOAT32))
 
 
-def _head_counts(call: Call) -> tuple[int, int]:
+def head_counts(call: Call) -> tuple[int, int]:
     """Heads of queries, and of keys and values."""
     if len(dims(call)) == 4:
         return dims(call)[1], dims(call, 1)[1]
@@ -134,7 +134,7 @@ def _check_attention(call: Call, output: int) -> None:
     if dtype not in _FLOATS or any(call.input(i).dtype != dtype for i in range(3)):
         raise NotDefined("Attention on float64, or on different types")
     if call.has(3):
-        heads, _ = _head_counts(call)
+        heads, _ = head_counts(call)
         whole = (dims(call)[0], heads, dims(call)[-2], dims(call, 1)[-2])
         if call.input(3).dtype not in (*_FLOATS, BOOL):
             raise NotDefined("Attention with a mask of another type")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
+from fusewise.codegen.gpu.attention import attention
 from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.nests import nest
@@ -53,6 +54,7 @@ def _nest(task: Task, device: Device, precision: str) -> GpuKernel:
 
 FAMILIES: tuple[KernelFamily, ...] = (
     KernelFamily("product", product, other_products),
+    KernelFamily("attention", attention),
     KernelFamily("rows", _rows),
     KernelFamily("nest", _nest),
 )
