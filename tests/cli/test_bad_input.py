@@ -286,8 +286,7 @@ def test_interruption_leaves_nothing_behind(tmp_path, verb):
 
 
 HALF_MADE = """
-import fusewise.cli.app
-from fusewise.cli.main import main
+from fusewise.cli import main
 
 class Resource:
     def __init__(self):
@@ -296,8 +295,8 @@ class Resource:
     def __del__(self):
         raise AttributeError("never finished")
 
-fusewise.cli.app.app = lambda *words, **options: Resource()
-main()
+main._program = lambda: lambda *words, **options: Resource()
+main.main()
 """
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import NoReturn
 
 from fusewise.cli.streams import ReaderLeft, streams, words_and_talk
@@ -30,13 +31,12 @@ def run(arguments: Sequence[str], *, leave: bool = False) -> int:
     words, said, debug = words_and_talk(arguments)
     try:
         with streams(said):
-            from fusewise.cli.app import app  # here, so that an interruption while it is loaded ends like any other
-
+            program = _program()  # here, so that an interruption while it is loaded ends like any other
             if COMPLETION in os.environ:
                 from typer.completion import completion_init  # type: ignore[attr-defined]
 
                 completion_init()
-            app(words, prog_name="fusewise", obj=tuple(words))
+            program(words, prog_name="fusewise", obj=tuple(words))
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         return _interrupted(leave) if status == INTERRUPTED else status
@@ -52,6 +52,16 @@ def run(arguments: Sequence[str], *, leave: bool = False) -> int:
         about = " ".join(str(error).split()) or type(error).__name__
         return _ended(f"internal error: {type(error).__name__}: {about[:300]} (use --debug to see where)", 1, debug)
     return 0
+
+
+@cache
+def _program() -> Callable[..., None]:
+    """All verbs with their options, made once in a process: that takes longer than many a verb."""
+    from typer.main import get_command
+
+    from fusewise.cli.app import app
+
+    return get_command(app)
 
 
 def main() -> NoReturn:
