@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.held.sitecustomize import MACHINES, VARIABLE, hold
+
+if TYPE_CHECKING:
+    from fusewise.codegen.target import InstructionSet
 
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")  # how long an example takes is the machine's business
@@ -30,10 +37,33 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Garbage is looked for less often. What is compiled for another machine is kept apart from what is for this one."""
     gc.set_threshold(50_000, 20, 20)
+    from fusewise.runtime import jit  # before anyone takes the function from there
+
+    jit.compile_object = remembered(jit.compile_object)
     if os.environ.get(VARIABLE) and not hasattr(config, "workerinput"):
         cache = tempfile.TemporaryDirectory(prefix="fusewise-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["FUSEWISE_CACHE_DIR"] = cache.name
+
+
+MOST_OBJECTS = 4096
+"""How many kernels' machine code is kept, some tens of MB."""
+
+
+def remembered(compile_object: Callable[..., bytes]) -> Callable[..., bytes]:
+    """What gives the object file that LLVM made of a text before: tests compile the same small models again and again."""
+    objects: dict[tuple[bytes, str, str], bytes] = {}
+
+    @wraps(compile_object)
+    def compiled(text: str, target: InstructionSet, level: str = "full") -> bytes:
+        key = hashlib.blake2b(text.encode()).digest(), target.key, level
+        if key not in objects:
+            if len(objects) >= MOST_OBJECTS:
+                objects.clear()
+            objects[key] = compile_object(text, target, level)
+        return objects[key]
+
+    return compiled
 
 
 @pytest.fixture(autouse=True, scope="session")

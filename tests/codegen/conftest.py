@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.steps.extents import extents_of
 from fusewise.codegen.steps.overwrite import overwritable
-from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.lower.program import Extent
 from fusewise.lower.task import Task
 from fusewise.runtime.access import AccessTable, Range
@@ -84,12 +83,6 @@ class Loaded:
         return np.zeros(nbytes * (self.workers if argument.per_worker else 1), np.uint8)
 
 
-@lru_cache(maxsize=128)
-def _object(text: str, instructions: InstructionSet, level: str) -> bytes:
-    """Machine code, kept for a while: tests run one kernel for several numbers of workers."""
-    return compile_object(text, instructions, level)
-
-
 def _range(extent: Extent, place: Guarded) -> Range:
     end = extent.high if extent.high >= 0 else place.array.nbytes
     return Range(extent.argument, place.address + extent.low, place.address + end, extent.writes)
@@ -110,7 +103,7 @@ def run(
     names = {operand.name: "" for operand in task.operands}
     extents = extents_of(task, names, arguments, workers) if host_target().sanitize else ()
     text = checked(text, "kernel") if extents else text
-    library = load([_object(text, target.instructions, way.level)], ["kernel"])
+    library = load([compile_object(text, target.instructions, way.level)], ["kernel"])
     writes = frozenset(store.operand for store in task.stores)
     loaded = Loaded(library, arguments, writes, workers, task.sites, extents)
     copies = {name: array.copy() for name, array in arrays.items()}
