@@ -4,8 +4,10 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -65,6 +67,22 @@ def slow(number, seconds=0.02):
     return kernel(number, text)
 
 
+def patient(count):
+    """Kernels of which this process compiles its second only when a helper has answered, however long one takes to start."""
+    answered, here, there = threading.Event(), [], []
+
+    def text(number):
+        ours = threading.current_thread() is threading.main_thread()
+        (here if ours else there).append(number)
+        if ours and len(here) > 1:
+            answered.wait(60)
+        elif len(there) > 1:  # it is asked for more
+            answered.set()
+        return kernel(number).build()
+
+    return [kernel(number, partial(text, number)) for number in range(count)]
+
+
 def compiled(kernels, processes=2, **settings):
     """The object files, and all helpers ended."""
     with Helpers(processes) as helpers:
@@ -85,7 +103,7 @@ def test_little_work_starts_no_helper(monkeypatch):
 
 def test_helpers_share_the_work(eager):
     told = []
-    objects = compiled([slow(k) for k in range(60)], progress=lambda *step: told.append(step))
+    objects = compiled(patient(60), progress=lambda *step: told.append(step))
     assert values(objects) == list(range(60))
     assert len(eager) == 1
     assert len(told) < 60, "the helper compiled nothing"
@@ -106,9 +124,8 @@ def test_helpers_that_wait_for_work(eager):
         helpers.start_for(24)
         helpers.start_for(600)  # no more of them
         assert len(eager) == 1
-        time.sleep(2.0)
         objects = compilation.compile_many(
-            [slow(k) for k in range(4)], host_target(), helpers=helpers, progress=lambda *step: told.append(step)
+            patient(4), host_target(), helpers=helpers, progress=lambda *step: told.append(step)
         )
         assert values(objects) == [0, 1, 2, 3]
     assert len(told) < 4, "the helper compiled nothing"
