@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.gpu.kernels import needs_triton
+from tests.runtime.gpu.sharing import share
 
+import fusewise
 from fusewise import gpu_tuning
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, task_of
@@ -20,7 +22,7 @@ from fusewise.ir.graph import Graph
 from fusewise.making import CompilationChoice, GpuMaking, gpu_planned
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime.gpu.compile import TritonCompiler
-from fusewise.runtime.gpu.driver import Cubin, Driver, Launch
+from fusewise.runtime.gpu.driver import Cubin, Driver, Launch, NoDriver
 from fusewise.runtime.gpu.fake import FakeDriver
 from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
@@ -135,3 +137,24 @@ def test_without_time_nothing_is_measured(tmp_path: Path, device: FakeDriver) ->
     compiler = Compiler()
     assert tuned(tmp_path, device, compiler, 0.0).is_default
     assert len(compiler.asked) == 2
+
+
+def test_a_model_that_is_compiled_with_tune(
+    tmp_path: Path, device: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was chosen holds for later compilations for the GPU that is here, and for none that was not asked for its name."""
+    opened = share(monkeypatch, device)
+    monkeypatch.setattr(TritonCompiler, "compile", Compiler().compile)
+    ways = ways_of_product()
+    device.takes = lambda kernel: 2.0 if kernel.way == ways[1] else 9.0
+    found = []
+    for text, seconds in (("cuda", 30.0), ("cuda", 0.0), ("cuda:1", 0.0), ("cuda:sm_90", 0.0)):
+        with fusewise.compile(network(), device=text, tune=seconds, cache=tmp_path) as model:
+            found.append((model.runs.program.kernels[0].way, model.summary["tuning"]))
+    assert [way for way, _ in found] == [ways[1], ways[1], ways[1], ways[0]]
+    assert found[0][1] == {"kept": "tuned", "default_ms": 0.018, "tuned_ms": 0.011, "tasks": 1}
+    assert [told for _, told in found[1:]] == [None] * 3
+    assert all(one.is_closed for one in opened)
+    share(monkeypatch, None)
+    with pytest.raises(NoDriver):
+        fusewise.compile(network(), device="cuda:sm_90", tune=3.0, cache=tmp_path)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.gpu.checked import faults_of
 from tests.codegen.gpu.interpreting import needs_triton
 from tests.codegen.gpu.test_nests import at, dense, padded, task_of
 from tests.codegen.gpu.test_rows import channel_softmax, layer_norm, softmax
 from tests.codegen.gpu.test_words import of_one_operand, of_two_operands, storing
 
-from fusewise.codegen.gpu.device import device_named
+from fusewise.codegen.gpu.device import Device, device_named
+from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.rows import rows
 from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT8, INT64, dtype_named
@@ -34,22 +36,29 @@ def column_sums() -> Task:
     )
 
 
+def words_of(kind: str) -> list[Task]:
+    """Everything that is computed of one and of two operands of a type."""
+    dtype = dtype_named(kind)
+    return [storing([dtype], of_one_operand(dtype)), storing([dtype, dtype], of_two_operands(dtype))]
+
+
+def kernels_of(device: Device) -> list[GpuKernel]:
+    """Of sm_90 all; of sm_80, which has to write more out in bfloat16, that alone. The zoo's are compiled for both."""
+    if device.name == "sm_80":
+        return [nest(task, device) for task in words_of("bfloat16")]
+    tasks = (softmax(7, 100), softmax(900, 4000), layer_norm(64, 768), channel_softmax(2, 21, 500))
+    nests = [softmax(7, 100), softmax(3, 3000, FLOAT16), padded(), gathered(), column_sums()]
+    nests += [task for kind in ("float32", "bfloat16", "int64", "uint8") for task in words_of(kind)]
+    return [rows(task, device) for task in tasks] + [nest(task, device) for task in nests]
+
+
 @pytest.mark.parametrize("name", ["sm_80", "sm_90"])
 def test_kernels_compile_without_spills(name: str) -> None:
     device = device_named(name)
-    kernels = [
-        rows(task, device)
-        for task in (softmax(7, 100), softmax(900, 4000), layer_norm(64, 768), channel_softmax(2, 21, 500))
-    ]
-    nests = [softmax(7, 100), softmax(3, 3000, FLOAT16), padded(), gathered(), column_sums()]
-    for kind in ("float32", "bfloat16", "int64", "uint8"):
-        dtype = dtype_named(kind)
-        nests += [storing([dtype], of_one_operand(dtype)), storing([dtype, dtype], of_two_operands(dtype))]
-    kernels += [nest(task, device) for task in nests]
+    kernels = kernels_of(device)
     with TritonCompiler() as compiler:
         cubins = compiler.compile(kernels, device)
     for kernel, cubin in zip(kernels, cubins, strict=True):
         assert cubin.threads == 32 * kernel.warps
         assert cubin.parameters == len(kernel.arguments)
-        table = 40 if "libdevice.sin" in kernel.source else 0  # libdevice keeps digits of 2 / pi there for large angles
-        assert cubin.stack_bytes <= table, f"{kernel.way} of {kernel.symbol} spills"
+        assert not [*faults_of(kernel, cubin, device)], f"{kernel.way} of {kernel.symbol}"
