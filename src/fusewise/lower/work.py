@@ -114,10 +114,16 @@ _NONE: Mapping[int, str] = MappingProxyType({})
 
 
 def lower_partition(
-    partition: Partition, trace: Trace, *, exact: bool = False, refused: Mapping[int, str] = _NONE
+    partition: Partition,
+    trace: Trace,
+    *,
+    exact: bool = False,
+    refused: Mapping[int, str] = _NONE,
+    anywhere: bool = False,
 ) -> Lowered:
     """Turn every group into work. A group of host nodes and others is first taken apart. `refused` has nodes by number that are
-    for the host whatever they are, and why.
+    for the host whatever they are, and why. `anywhere`: kernels read and write any element as well as its neighbour, so that nothing
+    is copied for them to find it in even steps.
 
     `trace.disabled` may name the layout optimisations `INTRA_BLOCK` and `INTER_BLOCK`. Raises `InvalidModel` for a node that needs
     more of an operand than there is.
@@ -136,7 +142,7 @@ def lower_partition(
         by_index=INTRA_BLOCK not in trace.disabled,
         by_dominant=INTER_BLOCK not in trace.disabled,
     )
-    lowering = _Lowering(graph, layout, exact, INTRA_BLOCK not in trace.disabled)
+    lowering = _Lowering(graph, layout, exact, INTRA_BLOCK not in trace.disabled, anywhere)
     work: list[TaskWork | HostWork] = []
     for position, group in enumerate(partition.groups):
         if position in host:
@@ -227,6 +233,7 @@ class _Lowering:
     layout: Layout
     exact: bool
     by_index: bool
+    anywhere: bool
     storage: dict[str, Storage] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -259,7 +266,8 @@ class _Lowering:
         """As `_anchored`. A window over one channel each, whose data do not lie channels last, gets a copy that does; a result in
         ONNX's own order, if it is all the group stores, is turned back behind it."""
         anchor = self._anchor(work.nodes)
-        fits = anchor is not None and wanted and self.by_index and _by_channel(self.graph, anchor)
+        turns = self.by_index and not self.anywhere
+        fits = anchor is not None and wanted and turns and _by_channel(self.graph, anchor)
         if anchor is None or not fits or not self._turns(anchor.inputs[0]):
             return self._anchored(work, wanted)
         data, results = anchor.inputs[0], wanted if len(wanted) == 1 and self._turns(wanted[0]) else ()
@@ -320,7 +328,11 @@ class _Lowering:
             value: found[value]
             for value in wanted
             if value in found
-            and (value == hub or strides_at(found[value], self.storage[value].strides, ranges) is not None)
+            and (
+                value == hub
+                or self.anywhere
+                or strides_at(found[value], self.storage[value].strides, ranges) is not None
+            )
         }
 
     def _anchor(self, nodes: tuple[Node, ...]) -> Node | None:
@@ -339,7 +351,7 @@ class _Lowering:
 
     def _plain(self, storage: dict[str, Storage], work: _Group, hub: str, direct: Mapping[str, Place]) -> TaskWork:
         """The task without its anchor, where values lay when that was made."""
-        same = _Lowering(self.graph, self.layout, self.exact, self.by_index)
+        same = _Lowering(self.graph, self.layout, self.exact, self.by_index, self.anywhere)
         same.storage = storage
         return same._task(work, hub, direct, None)
 

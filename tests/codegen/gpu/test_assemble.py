@@ -72,6 +72,18 @@ def test_branches_that_are_written_into_one_concat(device: FakeDriver) -> None:
     assert sorted(program.edges) == [(0, 2), (1, 2)]
 
 
+def test_what_a_kernel_stores_lies_anywhere(device: FakeDriver) -> None:
+    """Boxes of a detector: channels are taken apart, and some joined with pixels, in a Concat. Nothing is copied for that."""
+    b = GraphBuilder("boxes")
+    parts = []
+    for k, size in enumerate((4, 3)):
+        y = b.op("Conv", b.input(f"x{k}", (1, 8, size, size)), b.constant(floats(6, 8, 1, 1)))
+        parts.append(b.op("Reshape", y, b.constant(np.array([1, 2, -1], np.int64))))
+    graph = b.finish(b.op("Concat", *parts, axis=2))
+    feeds = {f"x{k}": floats(1, 8, size, size) for k, size in enumerate((4, 3))}
+    assert checked(device, graph, feeds).launches == 2
+
+
 def test_a_host_step_between(device: FakeDriver) -> None:
     b = GraphBuilder("host")
     x = b.input("x", (1, 3, 4, 4))

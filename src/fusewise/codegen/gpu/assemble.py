@@ -120,7 +120,7 @@ def _lowered(
     }
     while True:
         trial = replace(trace, events=[])  # which goes on counting decisions where this one is
-        lowered = lower_partition(partition, trial, exact=exact, refused=refused)
+        lowered = lower_partition(partition, trial, exact=exact, refused=refused, anywhere=True)
         draft = first_draft(lowered, {})
         chosen: list[ChosenKernel | HostWork] = []
         without: dict[int, str] = {}
