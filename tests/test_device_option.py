@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from tests.runtime.gpu.kernels import needs_triton
-from tests.runtime.gpu.sharing import share
+from tests.runtime.gpu.sharing import compile_nothing, share
 
 import fusewise
 from fusewise import api
@@ -17,7 +17,7 @@ from fusewise.codegen.gpu.device import DEVICE_TEXTS, DEVICES, DeviceChoice, dev
 from fusewise.errors import InvalidData, ResourceLimit, UnsupportedModel, UsageError
 from fusewise.options import Options, options_from
 from fusewise.runtime.gpu import drivers
-from fusewise.runtime.gpu.driver import Cubin, DeviceMemoryFull, NoDevice, NoDriver, NoTriton, WrongArchitecture
+from fusewise.runtime.gpu.driver import DeviceMemoryFull, NoDevice, NoDriver, NoTriton, WrongArchitecture
 from fusewise.runtime.gpu.fake import FakeDriver
 
 
@@ -107,18 +107,7 @@ def answers() -> list[np.ndarray]:
 
 @pytest.fixture
 def uncompiled(monkeypatch):
-    """Kernels are not compiled: the simulated device runs their sources. Gives how many would be, each time."""
-    counts: list[int] = []
-
-    def compile_none(self, kernels, device, *, progress=None, **how):
-        counts.append(len(kernels))
-        if progress is not None:
-            progress(len(kernels), len(kernels))
-        image, figures = b"\x7fELF", (32, 0, 0, 0, 128)
-        return [Cubin(one.symbol, device.name, image, *figures, len(one.arguments), 2) for one in kernels]
-
-    monkeypatch.setattr("fusewise.runtime.gpu.compile.TritonCompiler.compile", compile_none)
-    return counts
+    return compile_nothing(monkeypatch)
 
 
 @needs_triton
@@ -208,7 +197,8 @@ def test_strict_and_named_passes(monkeypatch, uncompiled):
 def test_verified_by_the_interpreter_where_there_is_no_gpu(device, monkeypatch, uncompiled):
     share(monkeypatch, None)
     monkeypatch.setattr(drivers, "simulated", FakeDriver)
-    found = fusewise.verify(model(), device="cuda:sm_90", cache=False)
+    with pytest.warns(RuntimeWarning, match="there is no sm_90 here: kernels run in Triton's interpreter"):
+        found = fusewise.verify(model(), device="cuda:sm_90", cache=False)
     assert found.agrees and found.sentence.endswith("; run on a simulated sm_90: Triton's interpreter, no GPU")
     assert found.summary["ran_on"].startswith("a simulated") and not uncompiled
     with pytest.raises(NoDriver):
@@ -223,3 +213,28 @@ def test_what_another_process_needs():
 
     assert Options(**portable(Options(device="cuda:1"), {})).device == "cuda:1"
     assert Path(drivers.__file__).name == "drivers.py"
+
+
+@needs_triton
+def test_the_backend_of_onnx_runs_on_gpus(device, monkeypatch, uncompiled):
+    from fusewise import onnx_backend
+
+    share(monkeypatch, device)
+    assert [onnx_backend.supports_device(text) for text in ("CUDA", "CUDA:1", "CUDA:2", "CUDA:x", "TPU")] == [
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]
+    for text in ("CUDA", "CUDA:1"):
+        prepared = onnx_backend.prepare(model(), text, cache=False)
+        for found, wanted in zip(prepared.run([X, FEEDS["k"]]), answers(), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    open_one = onnx_backend.prepare(model(None), "CUDA", cache=False)
+    np.testing.assert_allclose(open_one.run([X, FEEDS["k"]])[0], answers()[0], rtol=1e-5)
+    assert open_one.model_for([X, FEEDS["k"]]).device == "cuda:sm_90"
+    share(monkeypatch, None)
+    assert not onnx_backend.supports_device("CUDA")
+    with pytest.raises(UnsupportedModel, match="CUDA where there is a GPU"):
+        onnx_backend.prepare(model(), "CUDA")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.cards import Card, carded, one_line
+from fusewise.errors import UsageError
 from fusewise.options import Options, OptionsDict, portable
 from fusewise.version import VERSION
 from fusewise.words import size_text
@@ -60,7 +61,10 @@ class ComparisonDict(OptionsDict, total=False):
 
 def _card(found: Comparison) -> Card:
     threads = found["threads"]
-    title = f"{one_line(found['model'])} in {found['precision']} on {threads} thread{'' if threads == 1 else 's'}"
+    where = f"{found['device']} and " if "device" in found else ""
+    title = (
+        f"{one_line(found['model'])} in {found['precision']} on {where}{threads} thread{'' if threads == 1 else 's'}"
+    )
     if "sizes" not in found:
         return Card(f"Comparison: {title}: {_ratio(found)}", tuple(_rows(found)))
     rows = [(",".join(f"{k}={v}" for k, v in each["symbols"].items()), _ratio(each)) for each in found["sizes"]]
@@ -90,9 +94,9 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 class Comparison(dict[str, Any]):
     """A dictionary, ready to print as JSON, that shows itself in a few lines.
 
-    `model`, `threads`, `precision`, the `machine` as reports have it (processor, system, workers, what code may use, caches with
-    their bytes), `made` (the version of Fusewise, the time in UTC), and what `benchmarking.contest.contest` gives; for several
-    sizes a row for each under `sizes`, with these values as `symbols`.
+    `model`, `threads`, `precision`, the `device` if it is no CPU, the `machine` as reports have it (processor, system, workers,
+    what code may use, caches with their bytes), `made` (the version of Fusewise, the time in UTC), and what
+    `benchmarking.contest.contest` gives; for several sizes a row for each under `sizes`, with these values as `symbols`.
     """
 
 
@@ -111,7 +115,13 @@ def compared(
     from fusewise.frontend.onnx_export import as_file
     from fusewise.runtime.host import worker_count
 
-    peers, threads, sizes = peers_named(tuple(settings.against)), worker_count(options.threads), settings.sizes
+    peers, threads, sizes = (
+        peers_named(tuple(settings.against), options.device),
+        worker_count(options.threads),
+        settings.sizes,
+    )
+    if options.on_gpu:
+        _require_gpu(options.device, sizes)
     program = None if settings.program is None else Path(settings.program)
     with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
         path = as_file(source, graph, Path(folder))
@@ -128,7 +138,17 @@ def compared(
     about = {
         "threads": threads,
         "precision": options.precision,
+        **({"device": options.device} if options.on_gpu else {}),
         "machine": this_machine(threads),
         "made": {"fusewise": VERSION, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
     }
     return Comparison({"model": name, **about, **found})
+
+
+def _require_gpu(device: str, sizes: Sequence[Mapping[str, int]]) -> None:
+    """Raise what is missing to time a model on a GPU, before anything is compiled."""
+    from fusewise.runtime.gpu import drivers
+
+    if sizes:
+        raise UsageError(f"several sizes are one program on a CPU alone, not on {device}: give each dimension one size")
+    drivers.opened(device).close()

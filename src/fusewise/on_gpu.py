@@ -61,6 +61,8 @@ def gpu_model(
         row, name = _architecture(choice, held)
         choice = replace(choice, architecture=row.name)
         simulated = interpret and not _is_here(choice)
+        if simulated:
+            chosen.warn(f"there is no {row.name} here: kernels run in Triton's interpreter, which is slow")
         made = _made(
             source, replace(chosen, device=choice.text), trace, _How(choice, row, clock, begin, simulated, name)
         )
@@ -217,14 +219,12 @@ def _summary(source: GpuSource, chosen: Options, found: GpuPlanned, runner: GpuR
     """The figures of a model, as plain JSON."""
     from fusewise.hosting import described
 
-    cubins = runner.contents.cubins
     return {
         **asdict(runner.figures),
         "device": runner.device,
         "precision": found.program.precision,
         "groups": found.program.groups,
         "workers": runner.workers,
-        "spilling": sum(cubin.spills for cubin in cubins or ()),
         "ran_on": f"a simulated {how.row.name}: Triton's interpreter, no GPU" if how.simulated else runner.device,
         "host": described(found.graph, found.program),
         "slow_host": None,

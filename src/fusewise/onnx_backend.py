@@ -110,6 +110,8 @@ class Representation(BackendRep):
     @cached_property
     def _for_all_shapes(self) -> api.Model | None:
         """The model compiled with free dimensions, where that can be."""
+        if self.options.on_gpu:
+            return None
         try:
             found = api.compile(self.graph, self.options, warn=lambda sentence: None)
         except FusewiseError:
@@ -131,8 +133,17 @@ class Representation(BackendRep):
 
 
 def supports_device(device: str) -> bool:
-    """Only CPUs."""
-    return device.split(":")[0].upper() == "CPU"
+    """`CPU`, and where NVIDIA's driver can be opened, `CUDA` (number 0) and `CUDA:1`."""
+    kind = device.split(":")[0].upper()
+    if kind != "CUDA":
+        return kind == "CPU"
+    from fusewise.runtime.gpu import drivers
+
+    try:
+        drivers.opened(device.lower()).close()
+    except FusewiseError:
+        return False
+    return True
 
 
 def is_compatible(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -145,16 +156,21 @@ def is_compatible(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) ->
 
 
 def prepare(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Representation:
-    """A model ready to run. `kwargs` are fields of `api.Options`; others, such as tolerances, are ignored.
+    """A model ready to run on a `CPU`, or on a GPU (`CUDA`, `CUDA:1`). `kwargs` are fields of `api.Options`; others, such as
+    tolerances, are ignored.
 
     A model whose shapes are all stated, and which no contents decide, is compiled at once, so that what is wrong with it is
     found here.
     """
     if not supports_device(device):
-        raise UnsupportedModel(f"device {device!r} is not supported; only CPU is")
+        raise UnsupportedModel(
+            f"device {device!r} is not supported here: CPU is, and CUDA where there is a GPU of NVIDIA's"
+        )
     from fusewise.frontend import onnx_import
 
     known = {key: value for key, value in kwargs.items() if key in api.Options.__dataclass_fields__}
+    if not device.upper().startswith("CPU"):
+        known["device"] = device.lower()
     found = Representation(onnx_import.load(model), api.Options(**known))
     if not found.deciding and not any(found._is_open(k) for k in range(len(found.graph.inputs))):
         found.model_for([None] * len(found.graph.inputs))

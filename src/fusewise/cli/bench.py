@@ -15,6 +15,7 @@ import typer
 
 from fusewise.cli.options import (
     Cache,
+    Device,
     Disable,
     Exact,
     Exported,
@@ -31,6 +32,7 @@ from fusewise.cli.options import (
     Tune,
     Values,
     check_folder,
+    check_for_cpu,
     model_of,
     options_of,
     sizes_of,
@@ -97,6 +99,7 @@ def bench(
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
+    device: Device = "cpu",
     tune: Tune = 0.0,
     sanitize: Sanitize = False,
     specialize: Specialize = 0,
@@ -119,9 +122,10 @@ def bench(
         )
     check_folder(trace)
     check_report(report)
+    check_for_cpu(device, report=report, profile=profile, trace=trace, memory=memory, caches=caches)
     levels = None if caches is None else parsed_levels(caches)
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
-    with progress() as tell, _module(model_of(model, exported), peers) as (subject, program):
+    with progress() as tell, _module(model_of(model, exported), peers, device) as (subject, program):
         if batch is not None:
             subject, symbols = batched(subject, batch)
             options = replace(options, symbols={**options.symbols, **symbols})
@@ -156,7 +160,7 @@ def bench(
 
 
 @contextmanager
-def _module(model: str, peers: Sequence[str]) -> Iterator[tuple[Graph | str, Path | None]]:
+def _module(model: str, peers: Sequence[str], device: str) -> Iterator[tuple[Graph | str, Path | None]]:
     """MODEL, of a module in a file the graph, and the same module as a file for peers that run modules; None where none does.
 
     `UsageError` where there is such a peer, and MODEL is no module.
@@ -164,7 +168,7 @@ def _module(model: str, peers: Sequence[str]) -> Iterator[tuple[Graph | str, Pat
     from fusewise.benchmarking.peers import peers_named
     from fusewise.frontend.torch_file import graph_in, is_module_name
 
-    needy = [peer.name for peer in peers_named(tuple(peers)) if peer.needs_program]
+    needy = [peer.name for peer in peers_named(tuple(peers), device) if peer.needs_program]
     if not is_module_name(model):
         if needy:
             raise UsageError(
@@ -212,7 +216,12 @@ def _show_sizes(found: dict[str, Any]) -> None:
         error = "-" if each["max_rel_error"] is None else f"{each['max_rel_error']:.1e}"
         rows.append((", ".join(f"{name}={size}" for name, size in each["symbols"].items()), *times, ratio, error))
     headings = ("sizes", *(f"{name} ms" for name in names), "speed", "difference")
-    table(headings, rows, title=f"{found['model']}, {found['precision']}, {_threads(found['threads'])}")
+    table(headings, rows, title=_title(found))
+
+
+def _title(found: dict[str, Any]) -> str:
+    where = [found["device"]] if "device" in found else []
+    return ", ".join((found["model"], found["precision"], *where, _threads(found["threads"])))
 
 
 def _threads(number: int) -> str:
@@ -242,7 +251,7 @@ def _show_one(found: dict[str, Any]) -> None:
         costs = ["-" if row.get(key) is None else f"{row[key]:.0f}" for key in ("compile_ms", "load_ms", "peak_rss_mb")]
         rows.append((name, *times, *costs, "-" if error is None else f"{error:.1e}"))
     ranks = (0, 1, 4, 3, 5, 6, 7, 2)
-    table(headings, rows, title=f"{found['model']}, {found['precision']}, {_threads(found['threads'])}", ranks=ranks)
+    table(headings, rows, title=_title(found), ranks=ranks)
     for name, row in found["runtimes"].items():
         if "error" in row:
             sentence(f"{name} cannot run it: {row['error']}")

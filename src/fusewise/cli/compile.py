@@ -12,6 +12,7 @@ import typer
 from fusewise.cli.decisions import DecisionsFile, check_decisions_file, traced
 from fusewise.cli.options import (
     Cache,
+    Device,
     Disable,
     Exact,
     Exported,
@@ -29,6 +30,7 @@ from fusewise.cli.options import (
     Tune,
     Values,
     check_folder,
+    check_for_cpu,
     model_of,
     options_of,
     source_of,
@@ -41,7 +43,11 @@ __all__ = ["compile_model"]
 
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help=f"Write the compiled model: a {SUFFIX} file, which is a program for this CPU."),
+    typer.Option(
+        "--output",
+        "-o",
+        help=f"Write the compiled model: a {SUFFIX} file, which is a program for this CPU, or for the GPUs of --device.",
+    ),
 ]
 Sign = Annotated[
     Path | None,
@@ -77,6 +83,7 @@ def compile_model(
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
+    device: Device = "cpu",
     tune: Tune = 0.0,
     sanitize: Sanitize = False,
     memory_limit: MemoryLimit = None,
@@ -88,6 +95,8 @@ def compile_model(
     json: Json = False,
 ) -> None:
     """Compile MODEL to native code; keep the kernels for the next time, or the whole in a file for `fusewise run`.
+
+    For a GPU kernels are compiled by Triton (extra `gpu`), and no GPU is needed where an architecture is named: cuda:sm_90.
 
     Such a file is a program: whoever runs it runs your code. Sign it for those who run only what you made.
     """
@@ -108,6 +117,7 @@ def compile_model(
     check_decisions_file(decisions)
     check_folder(output, decisions)
     check_report(report)
+    check_for_cpu(device, report=report)
     with progress() as tell, traced(decisions, options.disable) as trace:
         compiled = api.compile(source_of(model), options, trace=trace, progress=tell)
         if output is not None:
@@ -130,12 +140,14 @@ def _show(model: str, summary: Mapping[str, Any], output: Path | None) -> None:
         [
             ("model", model),
             *([] if output is None else [("file", with_size(output))]),
+            *([("device", summary["device"])] if "device" in summary else []),
             ("compile time", f"{summary['compile_ms']:.0f} ms"),
             *_tuning(summary["tuning"]),
             *([("free dimensions", ", ".join(summary["symbols"]))] if summary["symbols"] else []),
             *_frozen(summary["frozen"]),
             ("groups", str(summary["groups"])),
             ("kernels", str(summary["kernels"])),
+            *([("launches", str(summary["launches"]))] if "launches" in summary else []),
             ("arena", f"{summary['arena_bytes'] / 1e6:.1f} MB"),
             ("host steps", str(summary["host_steps"])),
             *(("  on the host", on_the_host(row)) for row in summary["host"]),

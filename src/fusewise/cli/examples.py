@@ -28,11 +28,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fusewise compile model.onnx --symbol batch=8 -o model.fw",
             "fusewise compile model.onnx --tune 60 --threads 4",
             "fusewise compile model.onnx --decisions decisions.jsonl -v",
+            "fusewise compile model.onnx --device cuda:sm_90 -o model.fw",
         ),
         "run": (
             "fusewise run model.onnx --input x=x.npy -o y.npz",
             "fusewise run model.fw --trust public.pem --input x=x.npy",
             "fusewise run zoo:resnet50 --seed 1 --json",
+            "fusewise run model.fw --device cuda:1",
         ),
         "bench": (
             "fusewise bench model.onnx",
@@ -45,6 +47,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fusewise verify model.onnx",
             "fusewise verify model.onnx --inputs hostile",
             "fusewise verify model.onnx --disable winograd-convolution --tolerance 1e-4",
+            "fusewise verify small.onnx --device cuda:sm_90",
         ),
         "passes": (
             "fusewise passes --list",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cache",
+    "Device",
     "Disable",
     "Exact",
     "Exported",
@@ -40,6 +41,8 @@ __all__ = [
     "Values",
     "bytes_given",
     "check_folder",
+    "check_for_cpu",
+    "is_given",
     "model_of",
     "numbers_of",
     "options_of",
@@ -117,8 +120,17 @@ Precision = Annotated[
     typer.Option(
         "--precision",
         metavar="TYPE",
-        help="Convolutions and products compute on float32, or bfloat16 (approximate); with float16 float32, by rounded weights.",
-        autocompletion=one_of("fusewise.codegen.legalize", "PRECISIONS"),
+        help="Convolutions and products compute on float32, bfloat16 (approximate), on GPUs tf32; with float16 by rounded weights.",
+        autocompletion=one_of("fusewise.codegen.gpu.legal", "GPU_PRECISIONS"),
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="cpu|cuda[:N]|cuda:sm_90",
+        help="What it is for: this CPU, the GPU that is here, or GPUs of an architecture, with or without one.",
+        autocompletion=one_of("fusewise.codegen.gpu.device", "DEVICE_TEXTS"),
     ),
 ]
 Sanitize = Annotated[
@@ -270,7 +282,7 @@ def options_of(context: typer.Context) -> Options:
     words = context.params
     given = {
         name: words[name]
-        for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize", "specialize")
+        for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize", "specialize", "device")
         if name in words
     }
     return Options(
@@ -284,6 +296,21 @@ def options_of(context: typer.Context) -> Options:
         warn=_once(),
         **given,
     )
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Does the command line say it?"""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def check_for_cpu(device: str, **given: object) -> None:
+    """`UsageError` for options that say something of code for a CPU, and are given beside another device."""
+    from fusewise.codegen.gpu.device import CPU
+
+    names = [name for name, value in given.items() if value not in (None, False)]
+    if names and device != CPU:
+        raise UsageError(f"--{names[0]} is about code for a CPU, not for {device}; leave it out")
 
 
 def check_folder(*paths: Path | None) -> None:

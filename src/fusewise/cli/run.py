@@ -11,6 +11,7 @@ import typer
 
 from fusewise.cli.options import (
     Cache,
+    Device,
     Disable,
     Exact,
     Exported,
@@ -30,6 +31,7 @@ from fusewise.cli.options import (
     Values,
     bytes_given,
     check_folder,
+    is_given,
     model_of,
     numbers_of,
     options_of,
@@ -82,6 +84,7 @@ def run(
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
+    device: Device = "cpu",
     tune: Tune = 0.0,
     sanitize: Sanitize = False,
     memory_limit: MemoryLimit = None,
@@ -92,7 +95,7 @@ def run(
     """Run MODEL, or a file that `fusewise compile -o` wrote, once; print what its outputs look like, or write them to a file.
 
     A compiled file is a program, and may do what any program can: run only those you trust, or say by --trust whose these are.
-    An ONNX model is data, whoever it comes from.
+    An ONNX model is data, whoever it comes from. A file for GPUs runs on the first one here, or on that of --device.
     """
     from fusewise import api
     from fusewise.cli.show import facts, print_json, progress
@@ -116,7 +119,11 @@ def run(
                 specialize=specialize,
             )
             compiled = api.open_compiled(
-                model, threads=threads_of(threads), trust=trust, memory_limit=bytes_given(memory_limit)
+                model,
+                threads=threads_of(threads),
+                trust=trust,
+                memory_limit=bytes_given(memory_limit),
+                device=device if is_given(context, "device") else None,
             )
         else:
             if trust is not None:
@@ -154,6 +161,10 @@ def _compiled(model: str, options: Options, given: Mapping[str, np.ndarray], rep
     """The model compiled for the shapes of the arrays given and those stated."""
     from fusewise import api
 
+    if options.on_gpu:
+        from fusewise.runtime.gpu import drivers
+
+        drivers.opened(options.device).close()  # what is missing is told before anything is compiled
     shapes = {name: array.shape for name, array in given.items()} | dict(options.shapes)
     return api.compile(source_of(model), replace(options, shapes=shapes), progress=report)
 

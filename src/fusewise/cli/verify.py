@@ -10,6 +10,7 @@ import typer
 from fusewise.cli.decisions import DecisionsFile, check_decisions_file, traced
 from fusewise.cli.options import (
     Cache,
+    Device,
     Disable,
     Exact,
     Exported,
@@ -24,6 +25,7 @@ from fusewise.cli.options import (
     Threads,
     Values,
     check_folder,
+    check_for_cpu,
     model_of,
     options_of,
     source_of,
@@ -66,13 +68,18 @@ def verify(
     strict: Strict = False,
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
+    device: Device = "cpu",
     sanitize: Sanitize = False,
     cache: Cache = True,
     decisions: DecisionsFile = None,
     report: ReportFile = None,
     json: Json = False,
 ) -> None:
-    """Compare MODEL's answers with ONNX Runtime (or ONNX's reference) on random or hostile inputs; find what is to blame."""
+    """Compare MODEL's answers with ONNX Runtime (or ONNX's reference) on random or hostile inputs; find what is to blame.
+
+    With --device cuda:sm_90 and without such a GPU its kernels run in Triton's interpreter, which is slow, and says nothing of
+    the compiler; that is meant for small models.
+    """
     from fusewise import api
     from fusewise.cli.show import facts, print_json, progress
     from fusewise.errors import AnswersDiffer
@@ -81,6 +88,7 @@ def verify(
     check_decisions_file(decisions)
     check_folder(decisions)
     check_report(report)
+    check_for_cpu(device, report=report)
     how: dict[str, Any] = {"seed": seed, "inputs": inputs, "tolerance": tolerance, "bisect": bisect}
     with progress() as tell, traced(decisions, options.disable) as trace:
         tell(f"verifying {model}", 0.0)

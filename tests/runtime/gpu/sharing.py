@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from fusewise.codegen.gpu.device import Device
+from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.runtime.gpu import drivers
-from fusewise.runtime.gpu.driver import NoDevice, NoDriver
+from fusewise.runtime.gpu.compile import TritonCompiler
+from fusewise.runtime.gpu.driver import Cubin, NoDevice, NoDriver
 from fusewise.runtime.gpu.fake import FakeDriver
 
 
@@ -43,3 +47,21 @@ def share(
 
     monkeypatch.setattr(drivers, "numbered", numbered)
     return opened
+
+
+def compile_nothing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have kernels not compiled, which the simulated device does without: it runs their sources. Gives how many would be, each
+    time."""
+    counts: list[int] = []
+
+    def compile_none(
+        self: TritonCompiler, kernels: Sequence[GpuKernel], device: Device, *, progress: Any = None, **how: Any
+    ) -> list[Cubin]:
+        counts.append(len(kernels))
+        if progress is not None:
+            progress(len(kernels), len(kernels))
+        image, figures = b"\x7fELF", (32, 0, 0, 0, 128)
+        return [Cubin(one.symbol, device.name, image, *figures, len(one.arguments), 2) for one in kernels]
+
+    monkeypatch.setattr(TritonCompiler, "compile", compile_none)
+    return counts

@@ -264,7 +264,7 @@ class CudaDriver:
         except RuntimeError as error:  # the bindings look for the library when it is first called
             raise NoDriver(
                 f"there is no driver of NVIDIA's on this machine ({' '.join(str(error).split())}): "
-                "install one; only compiling for a GPU does without"
+                "install one; compiling does without where an architecture is named, as cuda:sm_90"
             ) from error
 
     @contextmanager
