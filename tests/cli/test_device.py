@@ -81,7 +81,7 @@ def test_timed(fusewise, rows, here):
         ("compile {} --device gpu", "there is no device 'gpu': choose one of cpu, cuda, cuda:sm_80"),
         ("compile {} --device cuda:sm_91", "there is no GPU architecture 'sm_91'"),
         ("compile {} --device cuda", "there is no driver of NVIDIA's"),
-        ("compile {} --device cuda:sm_90 --tune 1", "tune is for models that run on a CPU"),
+        ("compile {} --device cuda:sm_90 --tune 1", "there is no driver of NVIDIA's"),
         ("compile {} --device cuda:sm_90 --report r.html", "--report is about code for a CPU, not for cuda:sm_90"),
         ("compile {} --precision tf32", "tf32 is a precision of GPUs"),
         ("run {} --device cuda:sm_90", "there is no driver of NVIDIA's"),
