@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.nvml_stand_in import Library
+from tests.runtime.gpu.kernels import needs_triton
 
-from fusewise.benchmarking.power import NOT_HERE, Told
+from fusewise.benchmarking.power import NOT_HERE, Told, gpu_told_of
 from fusewise.benchmarking.timing import TimingBudget
 from fusewise.ir.graph import Graph
 from fusewise.measuring import METRICS, Figures, figures_of, metric_cells
@@ -70,3 +72,34 @@ def test_a_machine_that_tells_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.costs["energy"] == found.energy_mj > 0
     assert found.temperature_c == Told(50.0)
     assert found.memory_bytes >= found.arena_bytes + 8 * 3 * 4
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A simulated GPU whose launches take 250 microseconds, and tells NVML what a stand-in says."""
+    from fusewise.runtime.gpu import drivers
+    from fusewise.runtime.gpu.fake import FakeDriver
+
+    driver = FakeDriver("sm_90", 1 << 24, takes=lambda kernel: 250.0)
+    monkeypatch.setattr(drivers, "opened", lambda choice: driver)
+    library = Library("nvmlDeviceGetTotalEnergyConsumption", count=1)
+    monkeypatch.setattr("fusewise.measuring.gpu_told_of", lambda work, bus: gpu_told_of(work, bus, library))
+    monkeypatch.setattr("fusewise.measuring._ENERGY_SECONDS", 0.01)
+    return driver
+
+
+@needs_triton
+def test_a_gpu_is_measured_by_its_own_clock(simulated: Any) -> None:
+    budget = TimingBudget(runs=3, seconds=0.0, limit_seconds=1.0, warmup=1)
+    found = figures_of(run_pipeline(DEFAULT, graph()), budget=budget, device="cuda")
+    assert found.p50_ms == found.p90_ms == pytest.approx(0.25), "one launch"
+    assert found.throughput == pytest.approx(4 * 1000 / 0.25)
+    assert found.compile_ms > 0 and found.peak_rss_mb is None
+    assert found.memory_bytes >= (4 * 8 + 8 * 3 + 4 * 3) * 4
+    plain = found.plain
+    assert (plain["gpu_power_w"], plain["gpu_temperature_c"]) == (pytest.approx(30.0), 40.0)
+    assert (plain["gpu_utilisation"], plain["gpu_memory_taken_mb"]) == (pytest.approx(0.8), 0.001)
+    assert plain["power_w"] == NOT_HERE
+    assert found.costs["energy"] == found.energy_mj
+    assert metric_cells(plain)[3:] == ("GPU 30.0", metric_cells(plain)[4], "GPU 40")
+    assert simulated.allocations == 0

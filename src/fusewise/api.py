@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fusewise.comparing import Comparison, ComparisonDict
     from fusewise.explaining import ExplanationDict
     from fusewise.frontend.given import Given
-    from fusewise.inspecting import InspectionDict
+    from fusewise.inspecting import GpuInspectionDict
     from fusewise.ir.graph import Graph
     from fusewise.making import Planned
     from fusewise.optimizing import SearchDict
@@ -338,21 +338,21 @@ def inspect(
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbols: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None,
-    **wanted: Unpack[InspectionDict],
+    device: str = "cpu",
+    **wanted: Unpack[GpuInspectionDict],
 ) -> dict[str, Any]:
     """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine.
 
     `fusion` is the planner. With `groups` the fusion plan is added: every group under `groups`, the verdict on every edge under
     `verdicts`. `why` names a node whose neighbours' verdicts are wanted, `tree` a group, by its number or a node in it, whose
     data-flow tree and code are. Raises what `load` raises, and `UsageError` for an unknown node or group.
-    """
-    from fusewise.inspecting import InspectionDict, inspected
-    from fusewise.words import no_such
 
-    for name in wanted:
-        if name not in InspectionDict.__annotations__:
-            raise no_such("keyword of inspect", name, InspectionDict.__annotations__)
-    return inspected(load(model, shapes=shapes, symbols=symbols, values=values, free=True), **wanted)
+    For a GPU as `device` there are `steps` and `totals`; further keywords are for one alone (`inspecting.GpuInspection`).
+    """
+    from fusewise.inspecting import inspected_on, require_keywords
+
+    require_keywords(wanted, device)
+    return inspected_on(load(model, shapes=shapes, symbols=symbols, values=values, free=True), device, wanted)
 
 
 @within_memory("a plan is made")

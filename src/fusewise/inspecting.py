@@ -1,8 +1,10 @@
-"""What a model is, how it is fused, and what of it runs natively here: `fusewise inspect` as plain data."""
+"""What a model is, how it is fused, and what of it runs natively here or as kernels of a GPU: `fusewise inspect` as plain data."""
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from fusewise.benchmarking.describe import description
 from fusewise.codegen.assemble import generate
@@ -15,15 +17,31 @@ from fusewise.hosting import described
 from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph
 from fusewise.ir.size import size_of
-from fusewise.lower.program import NativeStep, Program
+from fusewise.lower.program import HostStep, NativeStep, Program
 from fusewise.lower.task import Task
 from fusewise.lower.work import HostWork, TaskWork, lower_partition
 from fusewise.ops.expr import assignments
 from fusewise.passes.pipeline import DEFINED, run
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
+from fusewise.words import no_such
 
-__all__ = ["InspectionDict", "inspected"]
+if TYPE_CHECKING:
+    from fusewise.codegen.gpu.device import Device
+    from fusewise.making import GpuPlanned
+
+__all__ = [
+    "GpuInspection",
+    "GpuInspectionDict",
+    "InspectionDict",
+    "inspected",
+    "inspected_for_gpu",
+    "inspected_on",
+    "require_keywords",
+]
+
+Progress = Callable[[str, float], None]
+"""Told what is being done and the finished share of it, 0 to 1."""
 
 
 class InspectionDict(TypedDict, total=False):
@@ -33,6 +51,49 @@ class InspectionDict(TypedDict, total=False):
     groups: bool
     why: str | None
     tree: str | int | None
+
+
+class GpuInspectionDict(InspectionDict, total=False):
+    """`GpuInspection`, given one by one."""
+
+    precision: str
+    exact: bool
+    refused: bool
+    ptx: bool
+    progress: Progress | None
+
+
+@dataclass(frozen=True)
+class GpuInspection:
+    """What is wanted of a model for a GPU, in `precision`, in IEEE's where `exact`.
+
+    Kernels are compiled, for their figures, unless `groups`, `why` or `tree` is wanted. With `refused` each step says why other
+    families of kernels did not accept its group, with `ptx` the code of a `tree` has each kernel's PTX.
+    """
+
+    fusion: str = "dnnfusion"
+    groups: bool = False
+    why: str | None = None
+    tree: str | int | None = None
+    precision: str = "float32"
+    exact: bool = False
+    refused: bool = False
+    ptx: bool = False
+    progress: Progress | None = None
+
+
+def require_keywords(wanted: Mapping[str, Any], device: str) -> None:
+    """`UsageError` for what is no keyword of `inspected`, or of `GpuInspection` where the device is a GPU."""
+    known = (InspectionDict if device == "cpu" else GpuInspectionDict).__annotations__
+    if unknown := [name for name in wanted if name not in known]:
+        raise no_such("keyword of inspect", unknown[0], known)
+
+
+def inspected_on(graph: Graph, device: str, wanted: GpuInspectionDict) -> dict[str, Any]:
+    """`inspected`, or `inspected_for_gpu` where the device is a GPU."""
+    if device != "cpu":
+        return inspected_for_gpu(graph, device, GpuInspection(**wanted))
+    return inspected(graph, **cast("InspectionDict", wanted))
 
 
 def inspected(
@@ -91,11 +152,15 @@ def _described(work: TaskWork | HostWork, program: Program) -> dict[str, Any]:
     if isinstance(work, HostWork):
         rows = zip(work.nodes, work.reasons, strict=True)
         return {"host": [{"node": node.label, "op": node.op, "reason": reason} for node, reason in rows]}
-    task, step = work.bound.task, _step_of(work, program)
+    step = _step_of(work, program)
+    way, nest = ("", "") if step is None else (step.way, program.kernels[step.kernel].texts()[0])
+    return _described_task(work) | {"way": way, "nest": nest}
+
+
+def _described_task(work: TaskWork) -> dict[str, Any]:
+    task = work.bound.task
     return {
         "label": work.label,
-        "way": "" if step is None else step.way,
-        "nest": "" if step is None else program.kernels[step.kernel].texts()[0],
         "extents": list(task.extents),
         "anchor": None if task.anchor is None else task.anchor.op,
         "operands": [
@@ -123,3 +188,136 @@ def _elements(task: Task) -> list[tuple[str, str]]:
     roots = {f"operand {k} of {task.anchor.op}": e for k, e in enumerate(read) if e is not None and task.anchor}
     roots |= {f"{store.operand}[{', '.join(map(repr, store.index))}]": store.value for store in task.stores}
     return assignments(roots)
+
+
+# --- for a GPU ------------------------------------------------------------------------------------------------------------
+
+
+def inspected_for_gpu(graph: Graph, device: str, how: GpuInspection) -> dict[str, Any]:
+    """The data of `api.inspect` for a GPU as users name it, which has to be there where no architecture is named.
+
+    Raises what `making.gpu_planned` raises, the errors of `runtime.gpu.driver`, and `NoTriton`.
+    """
+    from fusewise.making import GpuMaking, gpu_planned
+
+    free, graph, trace = graph, sized_at(graph, {}), Trace()
+    row = _row_named(device)
+    found = gpu_planned(graph, GpuMaking(row, how.precision, how.fusion, how.exact), trace)
+    program, plan_figures = found.program, describe.fusion_figures(graph, found.plan)
+    host = [
+        one
+        for step in program.steps
+        if isinstance(step, HostStep)
+        for one in zip(step.nodes, step.reasons, strict=True)
+    ]
+    told: dict[str, Any] = {
+        **description(graph),
+        "inputs": {name: str(free.types[name]) for name in free.inputs},
+        "outputs": {name: str(free.types[name]) for name in free.outputs},
+        "symbols": {symbol.name: hint(size_of(symbol)) for symbol in free.symbols},
+        "device": {"architecture": row.name, "product": row.product, "sms": row.sms, "launch_us": row.launch_us},
+        "precision": program.precision,
+        "nodes_compiled": len(found.graph.nodes),
+        "host_nodes": len(host),
+        "host": [{"node": node.label, "op": node.op, "reason": reason} for node, reason in host],
+        **plan_figures,
+    }
+    if how.why is not None:
+        told["why"] = describe.why(found.plan, how.why)
+    if how.groups:
+        told |= {"groups": describe.described_groups(found.plan), "verdicts": describe.described_edges(found.plan)}
+    if how.tree is not None:
+        told["tree"] = _gpu_tree(found, how.tree, row, how.ptx)
+    if not how.groups and how.tree is None and how.why is None:
+        told |= _gpu_steps(found, row, trace if how.refused else None, how.progress)
+    return told
+
+
+def _row_named(device: str) -> Device:
+    """The row of a GPU by the name of its architecture, or of one that is here."""
+    from fusewise.codegen.gpu.device import device_choice, device_named
+    from fusewise.runtime.gpu import drivers
+    from fusewise.runtime.gpu.driver import NoDevice, NoDriver
+
+    choice = device_choice(device)
+    if choice.architecture:
+        return device_named(choice.architecture)
+    try:
+        driver = drivers.opened(choice)
+    except (NoDriver, NoDevice) as error:
+        raise type(error)(
+            f"{error}; to look at kernels without a GPU name an architecture, such as cuda:sm_90"
+        ) from error
+    try:
+        return drivers.row_of(driver)
+    finally:
+        driver.close()
+
+
+def _gpu_steps(found: GpuPlanned, row: Device, trace: Trace | None, progress: Progress | None) -> dict[str, Any]:
+    """A row for each step, its kernel compiled, and what all of them amount to."""
+    from fusewise.codegen.gpu.listing import described_steps, program_totals
+    from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.folder import cache_folder
+    from fusewise.runtime.gpu.compile import TritonCompiler
+    from fusewise.runtime.host import worker_count
+
+    program, folder = found.program, cache_folder(True)
+    tell = progress or (lambda what, share: None)
+    with TritonCompiler(max(1, min(worker_count(None), len(program.kernels)))) as compiler:
+        cubins = compiler.compile(
+            program.kernels,
+            row,
+            contracted=program.precision != "exact",
+            store=None if folder is None else KernelCache(folder),
+            progress=lambda done, total: tell("compiling", done / total),
+        )
+    rows = described_steps(program, row, cubins, None if trace is None else _refusals(found, trace))
+    return {"steps": rows, "totals": program_totals(program, rows)}
+
+
+def _refusals(found: GpuPlanned, trace: Trace) -> Mapping[int, list[str]]:
+    """By group why families of kernels did not accept it, as the trace has it."""
+    labels = [node.label for node in found.graph.nodes]
+    group_of = {
+        labels[number]: group for group, account in enumerate(found.program.accounts) for number in account.members
+    }
+    told: dict[int, list[str]] = {}
+    for event in trace.events:
+        group = next((group_of[name] for name in event.where if name in group_of), None)
+        if event.kind == "kernel" and group is not None:
+            reason = event.reason.removeprefix("after ") if event.applied else f"{event.what}: {event.reason}"
+            told.setdefault(group, []).extend([] if reason == "first candidate" else reason.split("; "))
+    return {group: list(dict.fromkeys(reasons)) for group, reasons in told.items()}
+
+
+def _gpu_tree(found: GpuPlanned, name: str | int, row: Device, ptx: bool) -> dict[str, Any]:
+    """As `described_tree`; `nest` is a kernel's text for Triton."""
+    from fusewise.codegen.gpu.program import GpuStep
+    from fusewise.runtime.gpu.compile import TritonCompiler
+
+    position, program = group_named(found.plan, name), found.program
+    exact = program.precision == "exact"
+    nodes = set(found.plan.partition.groups[position].nodes)
+    inside = {k for k, account in enumerate(program.accounts) if account.members and nodes.issuperset(account.members)}
+    lowered = lower_partition(found.plan.partition, Trace(), exact=exact)
+    works = (one for one in lowered.work if isinstance(one, TaskWork) and one.group < len(lowered.groups))
+    tasks = {one.label: one for one in works if nodes.issuperset(lowered.groups[one.group].nodes)}
+    code: list[dict[str, Any]] = []
+    with TritonCompiler() as compiler:
+        for step in program.steps:
+            if step.group not in inside:
+                continue
+            if not isinstance(step, GpuStep):
+                rows = zip(step.nodes, step.reasons, strict=True)
+                code.append({"host": [{"node": node.label, "op": node.op, "reason": why} for node, why in rows]})
+                continue
+            kernel = program.kernels[step.kernel]
+            task = tasks.get(step.label)
+            told: dict[str, Any] = {"label": step.label, "extents": [], "anchor": None, "operands": [], "elements": []}
+            told |= {} if task is None else _described_task(task)
+            told |= {"way": f"{kernel.symbol}, {kernel.way}", "nest": kernel.source}
+            if ptx:
+                told["ptx"] = compiler.assembly(kernel, row, contracted=not exact)
+            code.append(told)
+    return {**data_flow_tree(found.plan, position), "code": code}

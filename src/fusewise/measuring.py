@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from fusewise import making
 from fusewise.benchmarking.inputs import random_feeds
 from fusewise.benchmarking.meters import forget_peak, peak_rss_mb
-from fusewise.benchmarking.power import GPU, NOT_HERE, PROCESSOR, Energy, Told, told_of
-from fusewise.benchmarking.timing import TimingBudget, race
+from fusewise.benchmarking.power import GPU, NOT_HERE, PROCESSOR, Energy, GpuTold, Told, gpu_told_of, told_of
+from fusewise.benchmarking.timing import Timing, TimingBudget, race
 from fusewise.codegen.legalize import for_native
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Program
@@ -23,9 +23,14 @@ from fusewise.runtime.host import worker_count
 from fusewise.select.sequence import Outcome
 from fusewise.trace import Trace
 
+if TYPE_CHECKING:
+    from fusewise.runtime.gpu.driver import Driver
+    from fusewise.runtime.gpu.executable import GpuExecutable
+
 __all__ = [
     "METRICS",
     "Figures",
+    "FiguresDict",
     "PublishedMetric",
     "executable_of",
     "figures_of",
@@ -54,16 +59,23 @@ class PublishedMetric:
         """The figures as text, without the unit."""
         told = [plain[key] for key in self.keys]
         texts = [
-            form.format(value)
+            _text(form, value)
             for form, value in zip((self.form, f"GPU {self.form}"), told, strict=False)
             if not isinstance(value, str)
         ]
         return ", ".join(texts) or NOT_HERE
 
 
+def _text(form: str, value: float) -> str:
+    """A figure in its form; with two digits more where these would say little of it."""
+    return f"{value:.4f}" if form == _SHORT and 0 < value < 0.1 else form.format(value)
+
+
+_SHORT = "{:.2f}"
+
 METRICS: tuple[PublishedMetric, ...] = (
     PublishedMetric("Throughput", "per s", ("throughput_per_s",), "{:.1f}"),
-    PublishedMetric("Latency", "ms", ("latency_p50_ms",), "{:.2f}"),
+    PublishedMetric("Latency", "ms", ("latency_p50_ms",), _SHORT),
     PublishedMetric("Compile Time", "ms", ("compile_time_ms",), "{:.0f}"),
     PublishedMetric("Power", "W", ("power_w", "gpu_power_w"), "{:.1f}"),
     PublishedMetric("Memory used", "MB", ("memory_used_mb",), "{:.1f}"),
@@ -85,6 +97,9 @@ class Figures:
     and intermediate results (`held_bytes`); `peak_rss_mb` the highest resident memory of this process while it was compiled and
     run, all else that the process holds included, None where the system cannot tell. Power, energy per run and temperature are
     None where the machine does not tell.
+
+    On a GPU times are its clock's, of runs on what lies there already; `memory_bytes` is what the program holds there, and
+    `gpu` what the device tells while runs follow each other.
     """
 
     pass_ms: float
@@ -99,6 +114,7 @@ class Figures:
     power_w: Told
     energy_mj: float | None
     temperature_c: Told
+    gpu: GpuTold | None = None
 
     @property
     def throughput(self) -> float:
@@ -128,6 +144,15 @@ class Figures:
             "energy_mj": told(self.energy_mj),
             "temperature_c": told(self.temperature_c.processor),
             "gpu_temperature_c": told(self.temperature_c.gpu),
+            **({} if self.gpu is None else self._of_gpu(told)),
+        }
+
+    def _of_gpu(self, told: Callable[[float | None], float | str]) -> dict[str, float | str]:
+        assert self.gpu is not None
+        taken = self.gpu.memory_bytes
+        return {
+            "gpu_utilisation": told(self.gpu.utilisation),
+            "gpu_memory_taken_mb": told(None if taken is None else taken / 1e6),
         }
 
     @property
@@ -140,6 +165,16 @@ class Figures:
             "compile-time": self.pass_ms + self.compile_ms,
         }
         return found if self.energy_mj is None else found | {"energy": self.energy_mj}
+
+
+class FiguresDict(TypedDict, total=False):
+    """How `figures_of` measures, by keyword."""
+
+    threads: int | None
+    seed: int
+    budget: TimingBudget | None
+    cache: Path | None
+    device: str
 
 
 def program_of(
@@ -169,8 +204,14 @@ def figures_of(
     seed: int = 0,
     budget: TimingBudget | None = None,
     cache: Path | None = None,
+    device: str = "cpu",
 ) -> Figures:
-    """Compile an outcome, run it on random inputs, and measure. Kernels are compiled anew unless `cache` keeps them."""
+    """Compile an outcome, run it on random inputs, and measure. Kernels are compiled anew unless `cache` keeps them.
+
+    On a GPU as `device` names it (`cuda`, which has to be there) raises the errors of `runtime.gpu.driver`.
+    """
+    if device != "cpu":
+        return _figures_on_gpu(outcome, device, seed, TimingBudget() if budget is None else budget, cache)
     feeds = random_feeds(outcome.graph, seed)
     known = forget_peak()
     begin = time.perf_counter()
@@ -228,3 +269,75 @@ def _items(outcome: Outcome) -> int:
     kinds = [outcome.graph.types[name] for name in outcome.graph.inputs]
     firsts = [kind.dims[0] for kind in kinds if isinstance(kind, TensorType) and kind.is_static and kind.dims]
     return firsts[0] if firsts else 1
+
+
+# --- on a GPU -------------------------------------------------------------------------------------------------------------
+
+
+def _figures_on_gpu(outcome: Outcome, device: str, seed: int, budget: TimingBudget, cache: Path | None) -> Figures:
+    from fusewise.codegen.gpu.device import device_choice
+    from fusewise.runtime.gpu import drivers
+    from fusewise.runtime.gpu.executable import GpuExecutable
+
+    driver = drivers.opened(device_choice(device))
+    try:
+        feeds = random_feeds(outcome.graph, seed)
+        begin = time.perf_counter()
+        with GpuExecutable(*_compiled_for(driver, outcome, cache)) as model:
+            compile_ms = (time.perf_counter() - begin) * 1e3
+            model.run(None, feeds)
+            timing, counts = _replayed(model, budget), list[int]()
+            told = gpu_told_of(lambda: counts.append(_repeat(lambda: _waited(model), _ENERGY_SECONDS)), driver.bus)
+            held = model.figures.constant_bytes + model.figures.arena_bytes
+        energy = told.energy
+        return Figures(
+            outcome.total_ms,
+            compile_ms,
+            timing.p50_ms,
+            timing.p90_ms,
+            timing.percentile(99),
+            _items(outcome),
+            model.figures.arena_bytes,
+            held,
+            None,
+            Told(None, None if energy is None else energy.watts),
+            None if energy is None else energy.joules * 1e3 / sum(counts),
+            Told(None, told.celsius),
+            told,
+        )
+    finally:
+        driver.close()
+
+
+def _compiled_for(driver: Driver, outcome: Outcome, cache: Path | None) -> tuple[Any, Driver, Any]:
+    """A program for a device, the device, and the program's cubins."""
+    from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.gpu import drivers
+    from fusewise.runtime.gpu.compile import TritonCompiler
+
+    row = drivers.row_of(driver)
+    how = making.GpuMaking(row, fusion=outcome.fusion, passes=False, disable=tuple(outcome.disables))
+    program = making.gpu_planned(outcome.graph, how).program
+    with TritonCompiler(max(1, min(worker_count(None), len(program.kernels)))) as compiler:
+        cubins = compiler.compile(program.kernels, row, store=None if cache is None else KernelCache(cache))
+    return program, driver, cubins
+
+
+def _replayed(model: GpuExecutable, budget: TimingBudget) -> Timing:
+    """Runs in a row on what lies on the device, by its clock, for as long as the budget says."""
+    from fusewise.runtime.gpu.timing import replay_times
+
+    replay_times(model, max(1, budget.warmup))
+    found: list[float] = []
+    begin = time.perf_counter()
+    while len(found) < budget.runs or time.perf_counter() - begin < budget.seconds:
+        found += replay_times(model, min(10, budget.runs))
+        if time.perf_counter() - begin > budget.limit_seconds:
+            break
+    return Timing(tuple(us / 1e3 for us in found))
+
+
+def _waited(model: GpuExecutable) -> None:
+    """One run to its end."""
+    model.replay()
+    model.driver.synchronise()

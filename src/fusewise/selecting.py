@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from fusewise.benchmarking.accuracy import worst_error
 from fusewise.benchmarking.inputs import random_feeds
@@ -25,7 +25,7 @@ from fusewise.codegen.legalize import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
 from fusewise.ir.graph import Graph
-from fusewise.measuring import Figures, executable_of, figures_of, program_of
+from fusewise.measuring import Figures, FiguresDict, executable_of, figures_of, program_of
 from fusewise.outcomes import auto, blocks_of, run_here
 from fusewise.partitioning import regions_of
 from fusewise.passes.published import step_named, step_names
@@ -149,24 +149,24 @@ def experiment(
     pipelines: Sequence[Pipeline] = PAPER,
     *,
     look_inside: bool = False,
-    threads: int | None = None,
-    seed: int = 0,
-    budget: TimingBudget | None = _FINAL,
     progress: Progress = lambda what, share: None,
+    **how: Unpack[FiguresDict],
 ) -> list[dict[str, Any]]:
-    """A row for each pipeline: its figures, what changed nothing, the time of each pass, and which earlier ones give the same.
+    """A row for each pipeline: its figures, taken as `how` says, what changed nothing, the time of each pass, and which earlier
+    ones give the same.
 
     Pipelines that lead to the same graph and fusion are measured once, and none without a `budget`. `look_inside` lets passes
     behind FuseOps rewrite nodes inside fused blocks.
     """
     rows: list[dict[str, Any]] = []
+    timed: FiguresDict = {"budget": _FINAL, **how}
     known: dict[str, tuple[str, Figures | None]] = {}
     for k, pipeline in enumerate(pipelines):
         progress(pipeline.name, k / len(pipelines))
         outcome = run_here(pipeline, graph, blocks=None if look_inside else blocks_of)
         same, figures = known.get(outcome.key, ("", None))
         if not same:
-            figures = None if budget is None else figures_of(outcome, threads=threads, seed=seed, budget=budget)
+            figures = None if timed["budget"] is None else figures_of(outcome, **timed)
             known[outcome.key] = pipeline.name, figures
         rows.append(
             {
@@ -188,9 +188,10 @@ def experiment(
     return rows
 
 
-def with_figures(found: Selection, *, threads: int | None = None, seed: int = 0) -> Selection:
-    """The selection with the figures of what it leads to, compiled and timed here."""
-    return replace(found, metrics=figures_of(found.outcome, threads=threads, seed=seed, budget=_FINAL))
+def with_figures(found: Selection, **how: Unpack[FiguresDict]) -> Selection:
+    """The selection with the figures of what it leads to, compiled and timed here as `how` says."""
+    timed: FiguresDict = {"budget": _FINAL, **how}
+    return replace(found, metrics=figures_of(found.outcome, **timed))
 
 
 def with_search(
@@ -202,13 +203,13 @@ def with_search(
 
 
 def best_batch(
-    graph_of: Callable[[int], Graph], batches: Sequence[int], *, threads: int | None = None, seed: int = 0
+    graph_of: Callable[[int], Graph],
+    batches: Sequence[int],
+    **how: Unpack[FiguresDict],
 ) -> dict[str, Any]:
     """The batch with the highest throughput, and the throughput of each: items per second after the passes that matter."""
-    found = {
-        batch: figures_of(auto(graph_of(batch)), threads=threads, seed=seed, budget=_QUICK).throughput
-        for batch in batches
-    }
+    quick: FiguresDict = {"budget": _QUICK, **how}
+    found = {batch: figures_of(auto(graph_of(batch)), **quick).throughput for batch in batches}
     best = max(found, key=lambda batch: found[batch])
     return {"best_batch": best, "best_throughput_per_s": found[best], "throughput_by_batch": found}
 

@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.nvml_stand_in import Library
 
 from fusewise.benchmarking.nvml import Gpu, nvidia_gpus
 from fusewise.benchmarking.power import (
     GPU,
     PROCESSOR,
     Energy,
+    GpuTold,
     Meter,
     Told,
     energies,
     energy_meters,
+    gpu_told_of,
     temperatures,
     told_of,
 )
@@ -37,49 +40,6 @@ def package(root: Path, name: str, microjoules: int) -> Path:
 
 def nothing() -> None:
     """Work that takes no time."""
-
-
-class Library:
-    """Two GPUs of a library like `pynvml`; what `missing` names is not supported by them."""
-
-    class NVMLError(Exception):
-        pass
-
-    NVML_TEMPERATURE_GPU = 0
-
-    def __init__(self, *missing: str) -> None:
-        self.missing, self.open, self.millijoules = missing, 0, 1_000_000
-
-    def _checked(self, name: str) -> None:
-        assert self.open or name == "nvmlInit"
-        if name in self.missing:
-            raise self.NVMLError("not supported")
-
-    def nvmlInit(self) -> None:
-        self._checked("nvmlInit")
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
-
-    def nvmlDeviceGetCount(self) -> int:
-        self._checked("nvmlDeviceGetCount")
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:
-        return number
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
-        self._checked("nvmlDeviceGetTotalEnergyConsumption")
-        return self.millijoules
-
-    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
-        self._checked("nvmlDeviceGetPowerUsage")
-        return 30_000 + 20_000 * handle
-
-    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
-        self._checked("nvmlDeviceGetTemperature")
-        return 40 + handle
 
 
 def test_energy_is_a_difference_and_counters_wrap(tmp_path: Path) -> None:
@@ -200,6 +160,28 @@ def test_gpus_that_tell_little(tmp_path: Path) -> None:
     old = Library()
     gpu = Gpu(type("Old", (), {"NVMLError": old.NVMLError}), 0)
     assert gpu.watts() is None
+
+
+def test_one_gpu_is_asked_where_it_is_plugged_in() -> None:
+    library, ran = Library(), list[int]()
+
+    def work() -> None:
+        ran.append(1)
+        library.millijoules += 500
+
+    for bus, number in (("0000:3B:00.0", 0), ("0000:5E:00.0", 1)):
+        told = gpu_told_of(work, bus, library)
+        assert told.energy is not None and told.energy.joules == pytest.approx(0.5)
+        assert told.utilisation == pytest.approx((80 + number) / 100)
+        assert (told.memory_bytes, told.celsius) == (1000 + number, 40 + number)
+    assert gpu_told_of(work, "", Library(count=1)).celsius == 40, "the only one"
+    assert len(ran) == 3
+    nobody = [gpu_told_of(work, "", library), gpu_told_of(work, "0000:99:00.0", Library(count=2))]
+    nobody += [gpu_told_of(work, "0000:3B:00.0", Library("nvmlInit"))]
+    assert nobody == [GpuTold()] * 3 and len(ran) == 3, "which of two, an unknown one, no driver"
+    mute = Library("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates")
+    assert gpu_told_of(work, "0000:3B:00.0", mute) == GpuTold(None, None, 1000, 40)
+    assert len(ran) == 4 and not library.open
 
 
 def test_both_devices_beside_each_other(tmp_path: Path) -> None:

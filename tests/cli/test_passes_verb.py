@@ -134,3 +134,29 @@ def test_wrong_pipelines(fusewise, model, tmp_path):
     assert ended.status == 2
     assert "line 4: there is no pass called 'FusOps'; did you mean 'FuseOps'" in ended.sentence
     assert "did you mean 'BL" in fusewise("compile", model, "--passes", "BLL").sentence
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("--device", "gpu"), "no device 'gpu'"),
+        (("--device", "cuda", "--search", "1"), "--search does not go together with it"),
+        (("--device", "cuda", "--no-measure"), "--no-measure does not go together with it"),
+        (("--device", "cuda", "--report", "r.html"), "--report does not go together with it"),
+        (("--device", "cuda"), "there is no driver"),
+        (("--device", "cuda:sm_90"), "there is no driver"),
+    ],
+)
+def test_passes_are_measured_on_a_gpu_that_is_here(fusewise, model, monkeypatch, words, sentence):
+    from fusewise.codegen.gpu.device import device_choice
+    from fusewise.runtime.gpu import drivers
+    from fusewise.runtime.gpu.driver import NoDriver
+
+    def none(device):
+        device_choice(device)
+        raise NoDriver("there is no driver")
+
+    monkeypatch.setattr(drivers, "opened", none)
+    ended = fusewise("passes", model, *words)
+    assert ended.status == 2
+    assert sentence in ended.sentence

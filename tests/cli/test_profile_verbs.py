@@ -1,4 +1,4 @@
-"""`fusewise profile`: info, clear, export."""
+"""`fusewise profile`: info, measure, clear, export."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
@@ -108,3 +109,27 @@ def test_a_compiled_file_cannot_be_tuned(fusewise: Any, tiny_path: Path, tmp_pat
     ended = fusewise("run", tmp_path / "m.fw", "--tune", "1")
     assert ended.status == 2
     assert "--tune has no meaning" in ended.sentence
+
+
+def test_groups_are_measured_and_then_known(fusewise: Any, tiny_path: Path) -> None:
+    first, second = (json.loads(fusewise("profile", "measure", tiny_path, "--json").out) for _ in range(2))
+    (row,), (again,) = first["groups"], second["groups"]
+    assert (row["operators"], row["known"], row["failure"], again["known"]) == ("MatMul+Relu", False, "", True)
+    assert again["us"] == row["us"] > 0
+    shown = fusewise("profile", "measure", tiny_path)
+    assert "MatMul+Relu" in shown.out and "before" in shown.out
+
+
+@needs_triton
+def test_groups_on_a_gpu(fusewise: Any, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fusewise.runtime.gpu import drivers, measure, timing
+    from fusewise.runtime.gpu.fake import FakeDriver
+
+    ended = fusewise("profile", "measure", tiny_path, "--device", "gpu")
+    assert (ended.status, "no device 'gpu'" in ended.sentence) == (2, True)
+    monkeypatch.setattr(measure, "chain_times", lambda driver, launches, *_: timing.chain_times(driver, launches, 2, 2))
+    monkeypatch.setattr(drivers, "opened", lambda device: FakeDriver("sm_80", 1 << 24, takes=lambda kernel: 6.0))
+    ended = fusewise("profile", "measure", tiny_path, "--device", "cuda", "--json")
+    assert ended.status == 0, ended.err
+    (row,) = json.loads(ended.out)["groups"]
+    assert (row["us"], row["known"]) == (pytest.approx(6.0), False)

@@ -15,17 +15,19 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from fusewise.benchmarking.nvml import Gpu, nvidia_gpus
+from fusewise.benchmarking.nvml import Gpu, nvidia_gpu_at, nvidia_gpus
 
 __all__ = [
     "GPU",
     "NOT_HERE",
     "PROCESSOR",
     "Energy",
+    "GpuTold",
     "Meter",
     "Told",
     "energies",
     "energy_meters",
+    "gpu_told_of",
     "temperatures",
     "told_of",
 ]
@@ -67,6 +69,17 @@ class Energy:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuTold:
+    """What one GPU told while something ran: joules and the seconds that took, the mean share of time in which it worked, the most
+    memory that was taken of it by anybody, and how hot it was right after. None where it does not tell."""
+
+    energy: Energy | None = None
+    utilisation: float | None = None
+    memory_bytes: float | None = None
+    celsius: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Meter:
     """How a device tells its power: joules that add up, from 0 again at `wraps_at`, or the watts of the moment.
 
@@ -86,9 +99,12 @@ def energy_meters(root: Path = SYSFS, gpus: Sequence[Gpu] = ()) -> tuple[Meter, 
         packages = []  # the sum of some would be too little
     monitors = _answering(_monitored(root / "hwmon"))
     found = [*packages, *(meter for meter in monitors if not packages or meter.device != PROCESSOR)]
-    for gpu in gpus:
-        found += _answering([Meter(GPU, gpu.joules, True)]) or _answering([Meter(GPU, gpu.watts, False)])
-    return tuple(found)
+    return (*found, *(meter for gpu in gpus for meter in _gpu_meters(gpu)))
+
+
+def _gpu_meters(gpu: Gpu) -> list[Meter]:
+    """Its counter of energy, or else its power."""
+    return _answering([Meter(GPU, gpu.joules, True)]) or _answering([Meter(GPU, gpu.watts, False)])
 
 
 def _answering(meters: Iterable[Meter]) -> list[Meter]:
@@ -171,6 +187,12 @@ class _Sampled:
         pairs = zip(self._meters, self._samples, strict=True)
         return [(meter.device, sum(watts) / len(watts) if watts else None) for meter, watts in pairs]
 
+    @property
+    def most(self) -> dict[str, float | None]:
+        """The highest reading of each meter by name, None for one that does not answer."""
+        pairs = zip(self._meters, self._samples, strict=True)
+        return {meter.device: max(samples, default=None) for meter, samples in pairs}
+
     def _follow(self) -> None:
         while not self._over.wait(_PAUSE_SECONDS):
             self._read()
@@ -215,6 +237,22 @@ def told_of(work: Callable[[], object], root: Path = SYSFS, nvml: Any = None) ->
     """
     with nvidia_gpus(nvml) as gpus:
         return energies(work, energy_meters(root, gpus)), temperatures(root, gpus)
+
+
+def gpu_told_of(work: Callable[[], object], bus: str, nvml: Any = None) -> GpuTold:
+    """Run `work` once, and ask the GPU at `bus` (`nvml.nvidia_gpu_at`) meanwhile. Where there is none nothing is run."""
+    with nvidia_gpu_at(bus, nvml) as gpu:
+        if gpu is None:
+            return GpuTold()
+        others = {"utilisation": gpu.utilisation, "memory": gpu.memory_bytes}
+        used: dict[str, Energy] = {}
+        with _Sampled([Meter(name, read, False) for name, read in others.items()]) as sampled:
+            meters = _gpu_meters(gpu)
+            used = energies(work, meters)
+            if not meters:
+                work()
+        means, most = dict(sampled.means), sampled.most
+        return GpuTold(used.get(GPU), means["utilisation"], most["memory"], gpu.celsius())
 
 
 def _reader(path: Path) -> Callable[[], float | None]:

@@ -16,6 +16,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fusewise inspect zoo:bert_base --groups",
             "fusewise inspect zoo:resnet18 --why relu --json",
             "fusewise inspect zoo:resnet18 --tree 0 --dot | dot -Tsvg > group.svg",
+            "fusewise inspect model.onnx --device cuda:sm_90",
         ),
         "optimize": (
             "fusewise optimize model.onnx -o better.onnx",
@@ -83,6 +84,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cache info": ("fusewise cache info",),
         "cache clear": ("fusewise cache clear",),
         "profile info": ("fusewise profile info --json",),
+        "profile measure": ("fusewise profile measure model.onnx", "fusewise profile measure model.onnx --device cuda"),
         "profile clear": ("fusewise profile clear",),
         "profile export": ("fusewise profile export -o measurements.jsonl",),
     }

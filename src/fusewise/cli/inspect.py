@@ -1,4 +1,4 @@
-"""`fusewise inspect`: what a model is, what of it runs natively, which nodes are fused and why."""
+"""`fusewise inspect`: what a model is, what of it runs natively or on a GPU, which nodes are fused and why."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fusewise.cli.gpu_steps import show_gpu
 from fusewise.cli.options import (
+    Device,
+    Exact,
     Exported,
     Fusion,
     Json,
     ModelName,
+    Precision,
     Shapes,
     Symbols,
     Values,
@@ -39,7 +43,20 @@ Tree = Annotated[
     ),
 ]
 Nest = Annotated[
-    bool, typer.Option("--nest", help="Print the loops and tiles of the group's kernels, too: ... --tree GROUP --nest.")
+    bool,
+    typer.Option(
+        "--nest",
+        help="Print the loops and tiles of the group's kernels, for a GPU their text for Triton: ... --tree GROUP --nest.",
+    ),
+]
+Ptx = Annotated[
+    bool,
+    typer.Option(
+        "--ptx", help="Print what kernels for a GPU are in NVIDIA's assembly language: ... --tree GROUP --ptx."
+    ),
+]
+Refused = Annotated[
+    bool, typer.Option("--refused", help="With --device cuda: say why other families of kernels did not accept a step.")
 ]
 Dot = Annotated[bool, typer.Option("--dot", help="Print the tree for Graphviz: ... --tree GROUP --dot | dot -Tsvg.")]
 
@@ -71,12 +88,20 @@ def inspect(
     dot: Dot = False,
     regions: Regions = None,
     form: Form = None,
+    device: Device = "cpu",
+    precision: Precision = "float32",
+    exact: Exact = False,
+    ptx: Ptx = False,
+    refused: Refused = False,
     json: Json = False,
 ) -> None:
     """Say what MODEL is: operators, mapping types, size, cost, what of it runs natively here, and how it is fused."""
     from fusewise import api
     from fusewise.cli.show import print_json
 
+    wanted: dict[str, Any] = {"fusion": fusion, "groups": groups, "why": why, "tree": tree}
+    given: dict[str, Any] = {"precision": precision, "exact": exact, "ptx": ptx, "refused": refused}
+    _check_device(device, given, tree, regions is not None or form is not None)
     if dot and (tree is None or json):
         raise UsageError("--dot prints the tree of a group: give --tree GROUP, and no --json")
     if nest and (tree is None or dot):
@@ -92,17 +117,12 @@ def inspect(
         )
         _graph(graph, model, regions, form, json)
         return
+    bound: dict[str, Any] = {"shapes": shapes_of(shape), "symbols": numbers_of(symbol), "values": values_of(value)}
     try:
-        found = api.inspect(
-            source_of(model),
-            shapes=shapes_of(shape),
-            symbols=numbers_of(symbol),
-            values=values_of(value),
-            fusion=fusion,
-            groups=groups,
-            why=why,
-            tree=tree,
-        )
+        if device == "cpu":
+            found = api.inspect(source_of(model), **bound, **wanted)
+        else:
+            found = _for_gpu(source_of(model), device, {**bound, **wanted, **given})
     except UnknownOperators as error:
         read = {"model": model, **error.found}
         print_json(read) if json else _read_so_far(read)
@@ -116,8 +136,33 @@ def inspect(
     elif groups:
         _groups(found["groups"])
         _figures(found)
+    elif device != "cpu":
+        show_gpu(found)
     else:
         _whole(found)
+
+
+def _check_device(device: str, given: Mapping[str, Any], tree: str | None, is_graph: bool) -> None:
+    """`UsageError` for options that say nothing of the device."""
+    if device != "cpu":
+        if is_graph:
+            raise UsageError(
+                f"--regions and --form are about the graph, whatever it runs on; leave out --device {device}"
+            )
+        if given["ptx"] and tree is None:
+            raise UsageError("--ptx prints a group's kernels: give --tree GROUP")
+        return
+    said = [f"--{name}" for name, value in given.items() if value not in (False, "float32")]
+    if said:
+        raise UsageError(f"{said[0]} is about kernels for a GPU: give --device, such as cuda:sm_90, or leave it out")
+
+
+def _for_gpu(source: str | Graph, device: str, words: Mapping[str, Any]) -> dict[str, Any]:
+    from fusewise import api
+    from fusewise.cli.show import progress
+
+    with progress() as tell:
+        return api.inspect(source, device=device, progress=tell, **words)
 
 
 def _graph(graph: Graph, model: str, regions: str | None, form: str | None, json: bool) -> None:
@@ -199,7 +244,7 @@ def _figures(found: Mapping[str, Any]) -> None:
             ("operators", f"{found['nodes']} as given"),
             ("  after clean-up", f"{found['nodes_compiled']} ({clean_up})"),
             ("  after fusion", f"{found['group_count']} groups ({fusion}; {found['fusion_rate']:.1f} in all)"),
-            *_for_machine(found),
+            *(_for_machine(found) if "nodes_for_machine" in found else ()),
             ("between groups", f"{after:.1f} MB of intermediate results ({before:.1f} MB between operators as given)"),
         ]
     )
@@ -263,6 +308,8 @@ def _tree(tree: Mapping[str, Any], dot: bool, nest: bool) -> None:
         facts([(f"  {row['element']}", f"= {row['is']}") for row in work["elements"]])
         if nest and work["nest"]:
             typer.echo(f"\nkernel {work['way']}\n\n{work['nest']}", nl=False)
+        if work.get("ptx"):
+            typer.echo(f"\nPTX of {work['way']}\n\n{work['ptx'].strip()}")
 
 
 def _neighbours(found: Mapping[str, Any]) -> None:

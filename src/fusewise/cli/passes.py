@@ -12,6 +12,7 @@ import typer
 from fusewise.cli.completion import model_names
 from fusewise.cli.options import (
     Cache,
+    Device,
     Exact,
     Exported,
     Json,
@@ -93,6 +94,7 @@ def passes(
     exact: Exact = False,
     seed: Seed = 0,
     cache: Cache = True,
+    device: Device = "cpu",
     listed: List = False,
     report: ReportFile = None,
     json: Json = False,
@@ -108,10 +110,11 @@ def passes(
         raise UsageError("give a model, or --list for all passes")
     model = model_of(model, exported)
     _check(output, experiment, objective)
+    _check_device(device, search, measure, report)
     check_folder(output, state)
     check_report(report)
     graph = api.load(source_of(model), shapes=shapes_of(shape), symbols=numbers_of(symbol))
-    how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed}
+    how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed, "device": device}
     with progress() as tell:
         if experiment is not None:
             given = {"look_inside": look_inside, "progress": tell, **({} if measure else {"budget": None})}
@@ -122,7 +125,8 @@ def passes(
         found = selecting.selection(graph, family=family, exact=exact)
         if search is not None:
             allowed: dict[str, Any] = {"exact": exact, "approximate": approximate, "state": state}
-            wanted = selecting.OrderSearch(objective, search, cache=api.cache_folder(cache), **allowed, **how)
+            here = {"threads": how["threads"], "seed": seed}
+            wanted = selecting.OrderSearch(objective, search, cache=api.cache_folder(cache), **allowed, **here)
             found = selecting.with_search(found, graph, wanted, progress=tell)
         if measure:
             tell("measuring", 1.0)
@@ -163,6 +167,20 @@ def _check(output: Path | None, experiment: str | None, objective: str) -> None:
     if experiment is not None and experiment not in EXPERIMENTS:
         raise no_such("experiment", experiment, EXPERIMENTS)
     objective_named(objective)
+
+
+def _check_device(device: str, search: float | None, measure: bool, report: Path | None) -> None:
+    """`UsageError` for a device that nothing is measured on, or that is not here: a GPU's architecture is not enough."""
+    if device == "cpu":
+        return
+    words = {"--search": search is not None, "--no-measure": not measure, "--report": report is not None}
+    for word in (word for word, given in words.items() if given):
+        raise UsageError(
+            f"--device {device} is what passes are measured on, and {word} does not go together with it; leave one out"
+        )
+    from fusewise.runtime.gpu import drivers
+
+    drivers.opened(device).close()
 
 
 def _compare(
@@ -303,7 +321,18 @@ def _measured(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
         (metric.name, cell if cell == NOT_HERE else f"{cell} {metric.unit}{more.get(metric.name, '')}")
         for metric, cell in named
     ]
-    return [*rows, *batches]
+    return [*rows, *_of_gpu(metrics), *batches]
+
+
+def _of_gpu(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a GPU tells beside the published metrics, where the model ran on one."""
+    if "gpu_utilisation" not in metrics:
+        return []
+    share, taken = metrics["gpu_utilisation"], metrics["gpu_memory_taken_mb"]
+    return [
+        ("Utilisation", share if isinstance(share, str) else f"{share:.0%} of the GPU's time"),
+        ("Memory taken", taken if isinstance(taken, str) else f"{taken:.1f} MB of the GPU, by everybody"),
+    ]
 
 
 def _searched(search: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -5,12 +5,29 @@ from __future__ import annotations
 import json as text
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fusewise.cli.examples import examples
-from fusewise.cli.options import Json
+from fusewise.cli.options import (
+    Device,
+    Exact,
+    Exported,
+    Json,
+    ModelName,
+    Precision,
+    Shapes,
+    Symbols,
+    Threads,
+    Values,
+    model_of,
+    numbers_of,
+    shapes_of,
+    source_of,
+    threads_of,
+    values_of,
+)
 from fusewise.cli.streams import note
 
 if TYPE_CHECKING:
@@ -36,6 +53,54 @@ def info(json: Json = False) -> None:
         return
     rows = [("path", path), ("entries", str(found.entries)), ("of them failed", str(found.failed))]
     facts([*rows, ("size", f"{found.nbytes / 1e6:.1f} MB")])
+
+
+@profile.command(epilog=examples("profile measure"))
+def measure(
+    model: ModelName,
+    exported: Exported = False,
+    shape: Shapes = None,
+    symbol: Symbols = None,
+    value: Values = None,
+    threads: Threads = None,
+    device: Device = "cpu",
+    precision: Precision = "float32",
+    exact: Exact = False,
+    json: Json = False,
+) -> None:
+    """Time each group of MODEL by itself, on this CPU or on the GPU that is here, and keep that for planning."""
+    from fusewise import api
+    from fusewise.cli.show import print_json, progress
+    from fusewise.profiling import GroupTiming, timed_groups
+
+    source = source_of(model_of(model, exported))
+    graph = api.load(source, shapes=shapes_of(shape), symbols=numbers_of(symbol), values=values_of(value))
+    how = GroupTiming(device, threads_of(threads), precision, exact)
+    with progress() as tell:
+        rows = timed_groups(graph, how, _database(), tell)
+    if json:
+        print_json({"model": model, "device": device, "groups": rows})
+    else:
+        _show_groups(rows)
+
+
+def _show_groups(rows: list[dict[str, Any]]) -> None:
+    from fusewise.cli.show import facts, table
+
+    cells = [
+        (
+            str(row["group"]),
+            row["operators"],
+            *("" if row[key] is None else f"{row[key]:.2f}" for key in ("us", "spread_us")),
+            "before" if row["known"] else "now",
+            row["failure"],
+        )
+        for row in rows
+    ]
+    table(("group", "operators", "us", "spread", "measured", "why not"), cells, words=(1, 4, 5))
+    total = sum(row["us"] or 0.0 for row in rows)
+    failed = sum(row["us"] is None for row in rows)
+    facts([("together", f"{total / 1e3:.3f} ms"), *([("not measured", f"{failed} groups")] if failed else [])])
 
 
 @profile.command(epilog=examples("profile clear"))

@@ -27,9 +27,13 @@ from fusewise.trace import Trace
 
 __all__ = [
     "CannotMeasure",
+    "group_feeds",
     "group_graph",
     "group_key",
+    "kept_measurement",
+    "looked_up",
     "machine_name",
+    "measurable_graph",
     "measure_group",
     "measured",
     "measurement",
@@ -91,6 +95,15 @@ def measure_group(
 
     Raises `CannotMeasure` when the group cannot be compiled or run by itself, or would run on the host.
     """
+    small = measurable_graph(graph, nodes)
+    try:
+        return _samples(_compiled(small, worker_count(threads), cache), group_feeds(small), clock)
+    except (FusewiseError, NotDefined, MemoryError) as error:
+        raise CannotMeasure(str(error) or type(error).__name__) from error
+
+
+def measurable_graph(graph: Graph, nodes: Sequence[int]) -> Graph:
+    """As `group_graph`, of a group whose shapes are known and whose results are read; `CannotMeasure` for others."""
     small = group_graph(graph, nodes)
     for value in (*small.inputs, *small.outputs):
         kind = small.types[value]
@@ -98,10 +111,7 @@ def measure_group(
             raise CannotMeasure(f"the shape of {value!r} is not known")
     if not small.outputs:
         raise CannotMeasure("nobody reads its results")
-    try:
-        return _samples(_compiled(small, worker_count(threads), cache), _feeds(small), clock)
-    except (FusewiseError, NotDefined, MemoryError) as error:
-        raise CannotMeasure(str(error) or type(error).__name__) from error
+    return small
 
 
 def _compiled(small: Graph, workers: int, cache: KernelCache | None) -> Executable:
@@ -113,7 +123,7 @@ def _compiled(small: Graph, workers: int, cache: KernelCache | None) -> Executab
     return build(program, threads=workers, cache=cache)
 
 
-def _feeds(small: Graph) -> dict[str, np.ndarray]:
+def group_feeds(small: Graph) -> dict[str, np.ndarray]:
     """Ordinary numbers for every input: floats between 0.1 and 1, ones, and zeros where they are places to read."""
     places = {node.inputs[_PLACES[node.op]] for node in small.nodes if node.op in _PLACES}
     rng, feeds = np.random.default_rng(0), {}
@@ -147,6 +157,13 @@ def profiled(database: ProfileDatabase, threads: int) -> Callable[[Graph, tuple[
 
     Asked again of one graph it answers as before, whatever was measured since.
     """
+    return looked_up(database, lambda graph, nodes: group_key(graph, nodes, threads))
+
+
+def looked_up(
+    database: ProfileDatabase, key_of: Callable[[Graph, tuple[int, ...]], str]
+) -> Callable[[Graph, tuple[int, ...]], float | None]:
+    """As `profiled`, of entries under the keys that `key_of` gives."""
     answers: dict[tuple[int, ...], float | None] = {}
     asked: list[Graph] = []
 
@@ -155,7 +172,7 @@ def profiled(database: ProfileDatabase, threads: int) -> Callable[[Graph, tuple[
             asked[:] = [graph]
             answers.clear()
         if nodes not in answers:
-            known = database.lookup(group_key(graph, nodes, threads))
+            known = database.lookup(key_of(graph, nodes))
             answers[nodes] = None if known is None else known.median_ns
         return answers[nodes]
 
@@ -181,9 +198,16 @@ def measurement(
     known = database.lookup(key)
     if known is not None:
         return known
+    return kept_measurement(database, key, graph, nodes, lambda: measure_group(graph, nodes, threads, cache=cache))
+
+
+def kept_measurement(
+    database: ProfileDatabase, key: str, graph: Graph, nodes: Sequence[int], measure: Callable[[], list[float]]
+) -> Measurement:
+    """Measure a group now, in nanoseconds, and keep what comes of it: why there is nothing, where `CannotMeasure` is raised."""
     what = "+".join(graph.nodes[i].op for i in nodes)
     try:
-        samples = measure_group(graph, nodes, threads, cache=cache)
+        samples = measure()
     except CannotMeasure as reason:
         return database.fail(key, str(reason), what)
     return database.record(key, samples, what)

@@ -20,7 +20,14 @@ ERRORS = (
 )
 CUresult = IntEnum("CUresult", [(f"CUDA_{name}", number) for number, name in enumerate(ERRORS)])
 OK = CUresult.CUDA_SUCCESS
-FREE = ("cuInit", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain")
+FREE = (
+    "cuInit",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetPCIBusId",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxRetain",
+)
 FREE = (*FREE, "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent", "cuGetErrorString")
 """Functions that need no context."""
 
@@ -68,6 +75,9 @@ class Bindings:
 
     def cuDeviceGetName(self, length: int, device: int) -> Any:
         return OK, b"NVIDIA Stand-in".ljust(length, b"\0")
+
+    def cuDeviceGetPCIBusId(self, length: int, device: int) -> Any:
+        return OK, b"0000:3B:00.0".ljust(length, b"\0")
 
     def cuDeviceGetAttribute(self, attribute: str, device: int) -> Any:
         return OK, self.capability[attribute == "minor"]

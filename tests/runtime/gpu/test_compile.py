@@ -121,3 +121,10 @@ def test_without_triton_one_sentence(monkeypatch):
 )
 def test_which_code_runs_where(code, device, runs):
     assert runs_on(code, device) == runs
+
+
+@needs_triton
+def test_assembly_of_a_kernel(compiler):
+    text = compiler.assembly(saxpy(100), SM_80)
+    assert ".target sm_80" in text and ".entry saxpy" in text and "fma.rn.f32" in text
+    assert "fma.rn.f32" not in compiler.assembly(saxpy(100), SM_80, contracted=False)

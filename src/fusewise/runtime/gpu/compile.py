@@ -84,6 +84,15 @@ class TritonCompiler:
             found |= made
         return [found[key] for key in keys]
 
+    def assembly(self, kernel: GpuKernel, device: Device, *, contracted: bool = True) -> str:
+        """A kernel in PTX, NVIDIA's assembly language, of which its cubin is made. Raises what `compile` raises."""
+        require_triton()
+        process = self._processes.get()
+        try:
+            return _answer(process, kernel, device, contracted, want="ptx")[1].decode()
+        finally:
+            self._processes.put(process)
+
     def _made(
         self,
         missing: Mapping[str, GpuKernel],
@@ -115,20 +124,33 @@ class TritonCompiler:
 
 
 def _asked(process: TritonProcess, kernel: GpuKernel, device: Device, contracted: bool) -> Cubin:
-    request = {name: getattr(kernel, name) for name in ("symbol", "source", "types", "alignments", "warps", "stages")}
-    where = f"kernel {kernel.symbol!r} for {device.name}"
-    try:
-        figures, image = process.ask({**request, "capability": device.capability, "contracted": contracted})
-    except TritonStopped as error:
-        raise TritonStopped(f"{where}: {error}") from error
-    if "error" in figures:
-        raise FusewiseError(f"Triton does not compile {where}: {figures['text']} ({figures['error']})")
+    figures, image = _answer(process, kernel, device, contracted)
     cubin = Cubin(symbol=kernel.symbol, image=image, **figures)
     if cubin.shared_bytes > device.shared_per_block:
         raise FusewiseError(
-            f"{where} needs {cubin.shared_bytes:,} bytes of shared memory, and a block has {device.shared_per_block:,}"
+            f"{_named(kernel, device)} needs {cubin.shared_bytes:,} bytes of shared memory, and a block has "
+            f"{device.shared_per_block:,}"
         )
     return cubin
+
+
+def _answer(
+    process: TritonProcess, kernel: GpuKernel, device: Device, contracted: bool, want: str = "cubin"
+) -> tuple[dict[str, Any], bytes]:
+    """Figures of a kernel, and the form of it that is wanted."""
+    request = {name: getattr(kernel, name) for name in ("symbol", "source", "types", "alignments", "warps", "stages")}
+    asked = {**request, "capability": device.capability, "contracted": contracted, "want": want}
+    try:
+        figures, image = process.ask(asked)
+    except TritonStopped as error:
+        raise TritonStopped(f"{_named(kernel, device)}: {error}") from error
+    if "error" in figures:
+        raise FusewiseError(f"Triton does not compile {_named(kernel, device)}: {figures['text']} ({figures['error']})")
+    return figures, image
+
+
+def _named(kernel: GpuKernel, device: Device) -> str:
+    return f"kernel {kernel.symbol!r} for {device.name}"
 
 
 # --- on disk --------------------------------------------------------------------------------------------------------------

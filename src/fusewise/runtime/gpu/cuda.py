@@ -97,8 +97,7 @@ class CudaDriver:
         self.name = f"GPU {number}"
         self._start()
         self._device = self._call("cuDeviceGet", number)
-        text = self._call("cuDeviceGetName", 128, self._device)
-        self.name = f"{text.split(bytes(1))[0].decode(errors='replace')} (GPU {number})"
+        self.name = f"{_text(self._call('cuDeviceGetName', 128, self._device))} (GPU {number})"
         of = self._cuda.CUdevice_attribute
         major = self._call("cuDeviceGetAttribute", of.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, self._device)
         minor = self._call("cuDeviceGetAttribute", of.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, self._device)
@@ -111,6 +110,10 @@ class CudaDriver:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def bus(self) -> str:
+        return _text(self._call("cuDeviceGetPCIBusId", 32, self._device))
 
     @property
     def place(self) -> tuple[int, int]:
@@ -351,6 +354,11 @@ class CudaGraph:
         node.sharedMemBytes = cubin.shared_bytes
         node.kernelParams = address_of(kept[1])
         return node, kept
+
+
+def _text(told: bytes) -> str:
+    """What the driver wrote, up to the first zero."""
+    return told.split(bytes(1))[0].decode(errors="replace")
 
 
 def _pointers(launch: Launch) -> tuple[np.ndarray, np.ndarray]:

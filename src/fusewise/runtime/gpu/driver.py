@@ -144,6 +144,10 @@ class Driver(Protocol):
         """What its maker calls it."""
 
     @property
+    def bus(self) -> str:
+        """Where it is plugged in (`0000:01:00.0`), by which other programs know it; empty where nobody tells."""
+
+    @property
     def place(self) -> tuple[int, int]:
         """Kind and number of the device as DLPack names them."""
 

@@ -98,6 +98,10 @@ class FakeDriver:
         return f"a simulated {self.architecture}"
 
     @property
+    def bus(self) -> str:
+        return ""
+
+    @property
     def place(self) -> tuple[int, int]:
         return _CPU
 

@@ -11,7 +11,7 @@ from fusewise.records import record
 from fusewise.runtime.gpu.driver import Driver, Launch
 from fusewise.runtime.gpu.executable import GpuExecutable
 
-__all__ = ["LaunchTime", "chain_time", "launch_times", "replay_times"]
+__all__ = ["REPEATS", "LaunchTime", "chain_time", "chain_times", "launch_times", "replay_times"]
 
 REPEATS = 20
 """Launches in a row that are timed as one: a single one takes less than it takes to give it to the device."""
@@ -29,13 +29,18 @@ class LaunchTime:
 
 
 def chain_time(driver: Driver, launches: Sequence[Launch], repeats: int = REPEATS, rounds: int = 5) -> float:
-    """Microseconds of `launches` in a row, one waiting for the other: the median of some rounds of a graph that has them
-    `repeats` times. Their operands are in the device's cache where they fit in it."""
+    """The median of `chain_times`."""
+    return median(chain_times(driver, launches, repeats, rounds))
+
+
+def chain_times(driver: Driver, launches: Sequence[Launch], repeats: int, rounds: int) -> list[float]:
+    """Microseconds of `launches` in a row, one waiting for the other, in each of some rounds of a graph that has them `repeats`
+    times. Their operands are in the device's cache where they fit in it."""
     chain = [*launches] * repeats
     graph = driver.graph(chain, list(pairwise(range(len(chain)))))
     try:
         graph.launch()  # the first launch of a graph also brings it to the device
-        return median(driver.timed([graph.launch] * rounds)) / repeats
+        return [us / repeats for us in driver.timed([graph.launch] * rounds)]
     finally:
         driver.synchronise()
         graph.close()

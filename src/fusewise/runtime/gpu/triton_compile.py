@@ -23,7 +23,8 @@ _HELD_ALIGNMENT = 16
 
 def compiling(folder: str) -> Callable[[dict[str, Any]], tuple[dict[str, Any], bytes]]:
     """The job: of a kernel's `symbol`, `source`, `types`, `alignments`, `warps`, `stages`, the `capability` to compile for
-    and whether multiplications and additions may be `contracted`, figures and the cubin. Files go to `folder`."""
+    and whether multiplications and additions may be `contracted`, figures, and what is the `want`: the cubin, or PTX as text.
+    Files go to `folder`."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -46,9 +47,13 @@ def compiling(folder: str) -> Callable[[dict[str, Any]], tuple[dict[str, Any], b
             "enable_fp_fusion": request["contracted"],
         }
         made = triton.compile(source, target=GPUTarget("cuda", request["capability"], 32), options=options)
-        return _figures(made, request["symbol"], len(names), Path(folder)), made.asm["cubin"]
+        return _figures(made, request["symbol"], len(names), Path(folder)), _form(made.asm[request["want"]])
 
     return job
+
+
+def _form(made: str | bytes) -> bytes:
+    return made.encode() if isinstance(made, str) else made
 
 
 def function_in(folder: str, symbol: str, source: str) -> ModuleType:
