@@ -85,7 +85,8 @@ def test_from_preparing_to_a_page(tmp_path: Path, uncompiled: None, capsys: pyte
 def test_what_is_compiled_is_carried(tmp_path: Path) -> None:
     folder = prepared(tmp_path / "carried", "--batches", "1", "--precisions", "float16")
     status, found = measured(folder, "--vs", "")
-    assert status == 0 and not found["cases"]["vgg16-1-float16"]["check"]["wrong"]
+    check = found["cases"]["vgg16-1-float16"]["check"]
+    assert status == 0 and check["checked"] == check["steps"] and not check["wrong"]
 
 
 @needs_triton

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from benchmarks.gpu.carried import Expected
 
+from fusewise.codegen.gpu.choose import as_it_lies
 from fusewise.codegen.gpu.program import GpuProgram, GpuStep
 from fusewise.codegen.legalize import for_native
 from fusewise.ir.dtypes import dtype_named
@@ -58,9 +59,8 @@ def written_in(program: GpuProgram, partition: Partition) -> Iterator[Written]:
     works: dict[tuple[str, int], list[TaskWork]] = {}
     for work in lower_partition(partition, Trace(), exact=program.precision == "exact").work:
         if isinstance(work, TaskWork):
-            works.setdefault((work.label, work.group), []).append(work)
-            if work.plain is not None:
-                works[work.label, work.group].append(work.plain())
+            both = (work,) if work.plain is None else (work, work.plain())
+            works.setdefault((work.label, work.group), []).extend(map(as_it_lies, both))
     for number, step in enumerate(program.steps):
         if isinstance(step, GpuStep):
             names = program.kernels[step.kernel].arguments

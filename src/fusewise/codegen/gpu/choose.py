@@ -18,7 +18,7 @@ from fusewise.lower.work import TaskWork
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["FAMILIES", "ChosenKernel", "GpuChoice", "KernelFamily", "candidates"]
+__all__ = ["FAMILIES", "ChosenKernel", "GpuChoice", "KernelFamily", "as_it_lies", "candidates"]
 
 MOST_CANDIDATES = 6
 """Kernels that are tried for a task, the favourite among them."""
@@ -132,12 +132,12 @@ class GpuChoice:
 
 
 def _with_and_without_anchor(work: TaskWork) -> Iterator[TaskWork]:
-    yield _as_it_lies(work)
+    yield as_it_lies(work)
     if work.plain is not None:
-        yield _as_it_lies(work.plain())
+        yield as_it_lies(work.plain())
 
 
-def _as_it_lies(work: TaskWork) -> TaskWork:
+def as_it_lies(work: TaskWork) -> TaskWork:
     """The work with the alignment that operands have on a device, where all memory begins on wide boundaries; a processor reads
     inputs where its caller has them."""
     found = []
