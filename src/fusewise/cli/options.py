@@ -133,15 +133,6 @@ Device = Annotated[
         autocompletion=one_of("fusewise.codegen.gpu.device", "DEVICE_TEXTS"),
     ),
 ]
-Device = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        metavar="cpu|cuda[:N]|cuda:sm_90",
-        help="What it is for: this CPU, the GPU that is here, or GPUs of an architecture, with or without one.",
-        autocompletion=one_of("fusewise.codegen.gpu.device", "DEVICE_TEXTS"),
-    ),
-]
 Sanitize = Annotated[
     bool,
     typer.Option(

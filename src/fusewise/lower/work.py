@@ -122,8 +122,8 @@ def lower_partition(
     anywhere: bool = False,
 ) -> Lowered:
     """Turn every group into work. A group of host nodes and others is first taken apart. `refused` has nodes by number that are
-    for the host whatever they are, and why. `anywhere`: kernels read and write any element as well as its neighbour, so that nothing
-    is copied for them to find it in even steps.
+    for the host whatever they are, and why. `anywhere`: kernels read and write any element as well as its neighbour, so that
+    nothing is copied for them to find it in even steps.
 
     `trace.disabled` may name the layout optimisations `INTRA_BLOCK` and `INTER_BLOCK`. Raises `InvalidModel` for a node that needs
     more of an operand than there is.
