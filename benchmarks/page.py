@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["RESULTS", "Row", "drawing", "machines_in", "page", "read"]
+__all__ = ["RESULTS", "Row", "data_of", "drawing", "machines_in", "page", "read"]
 
 RESULTS = Path(__file__).parent / "results"
 OURS = "fusewise"
@@ -48,14 +48,19 @@ class Row:
     difference: float | None
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A file of results. `ValueError` says what is wrong with another."""
+def data_of(path: Path) -> Any:
+    """What a JSON file holds. `ValueError` says why it cannot be read."""
     try:
-        found = json.loads(path.read_text())
+        return json.loads(path.read_text())
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A file of results. `ValueError` says what is wrong with another."""
+    found = data_of(path)
     if isinstance(found, dict) and isinstance(found.get("machine"), dict) and {"model", "made"} <= found.keys():
         return _of_bench(found)
     if (

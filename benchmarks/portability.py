@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.page import data_of
 from tests.held.sitecustomize import MACHINES, hold
 
 from fusewise.benchmarking.peers import PEERS, peers_named
@@ -109,12 +110,7 @@ def _from_torch(name: str, options: Any, peers: Sequence[str], budget: TimingBud
 
 def read(path: Path) -> dict[str, Any]:
     """A file that a run wrote; `ValueError` says what is wrong with another."""
-    try:
-        found = json.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+    found = data_of(path)
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise ValueError(f"{path} was not written by benchmarks.portability: write one on each machine, then show them")
     return found

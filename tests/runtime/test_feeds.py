@@ -6,10 +6,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from fusewise import api
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import DTYPES, FLOAT32, INT64, STRING, dtype_named
 from fusewise.ir.types import OptionalType, SequenceType, TensorType
 from fusewise.lower.program import Port
+from fusewise.ops.build import GraphBuilder
 from fusewise.runtime.feeds import Inputs, chosen_outputs, numbers_by_name, port_info, type_name
 
 X = Port("x", TensorType(FLOAT32, (2, 3)), 0)
@@ -139,6 +141,17 @@ def test_every_element_type(dtype):
     port = Port("x", TensorType(dtype, (3,)), 0)
     array = np.zeros(3, dtype.numpy)
     assert Inputs([port]).accepted({"x": array})[0] is array
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
+def test_bits_beyond_a_narrow_element_mean_nothing(name):
+    """NumPy keeps such an element in a byte, whose other bits may be anything: kernels read what NumPy reads."""
+    x = np.arange(256, dtype=np.uint8).view(dtype_named(name).numpy)
+    b = GraphBuilder("narrow", 25)
+    plain = b.op("DequantizeLinear", b.input("x", (256,), dtype_named(name)), b.constant(np.array(1, np.float32)))
+    graph = b.finish(plain, b.op("Cast", "x", to=FLOAT32.onnx))
+    for found in api.compile(graph, threads=1, cache=False, strict=True).run(None, {"x": x}):
+        np.testing.assert_array_equal(found, x.astype(np.float32))
 
 
 def test_chosen_outputs():
