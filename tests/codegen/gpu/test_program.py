@@ -234,6 +234,8 @@ STEP = GOOD.steps[0]
         (replace(GOOD, steps=(replace(STEP, reads=(ByteRange(9, 0, 1),)),)), "buffer 9"),
         (replace(GOOD, steps=(replace(STEP, reads=(ByteRange(0, -1, 1),)),)), "bytes -1 to 1"),
         (replace(GOOD, steps=(replace(STEP, reads=(ByteRange(0, 0, 9),)),)), "bytes 0 to 9"),
+        (replace(GOOD, steps=(replace(STEP, reads=(ByteRange(0, 0, 8, 4, 5),)),)), "5 of every 4 bytes"),
+        (replace(GOOD, steps=(replace(STEP, reads=(ByteRange(0, 0, 8, 4, 0),)),)), "0 of every 4 bytes"),
         (replace(GOOD, steps=(replace(STEP, writes=(ByteRange(0, 0, 8),)),)), "may only be read"),
     ],
 )

@@ -180,6 +180,14 @@ def test_what_was_made_here_is_sound():
     assert replace(again, buffers=()) == replace(CONTENTS.program, buffers=())
 
 
+def test_ranges_with_gaps_are_kept():
+    """Without them steps that write beside each other would wait."""
+    step = CONTENTS.program.steps[0]
+    gaps = replace(step, reads=tuple(replace(one, period=8, width=4) for one in step.reads))
+    before = replace(CONTENTS.program, steps=(gaps,))
+    assert gpu_program_from_json(gpu_program_to_json(before), BLOCKS).steps == (gaps,)
+
+
 def _with(part: str, **changes: Any) -> Callable[[GpuProgram], GpuProgram]:
     """The first step, kernel, buffer or port changed."""
 

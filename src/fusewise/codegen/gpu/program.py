@@ -305,6 +305,7 @@ def _check_launch(step: GpuStep, program: GpuProgram, who: str) -> None:
 
 def _check_range(one: ByteRange, buffers: Sequence[GpuBuffer], who: str) -> None:
     _require(0 <= one.buffer < len(buffers), f"{who} names buffer {one.buffer}, which does not exist")
+    _require(min(1, one.period) <= one.width <= one.period, f"{who} touches {one.width} of every {one.period} bytes")
     inside = 0 <= one.low <= one.high <= buffers[one.buffer].nbytes
     _require(
         inside,

@@ -96,15 +96,15 @@ def _launch(step: GpuStep) -> Json:
 
 
 def _ranges(ranges: Sequence[ByteRange]) -> list[list[int]]:
-    return [[one.buffer, one.low, one.high] for one in ranges]
+    return [[one.buffer, one.low, one.high, one.period, one.width] for one in ranges]
 
 
 def _launch_from(found: Json, read: ProgramReader) -> GpuStep:
     return GpuStep(
         found["kernel"],
         tuple(Place(buffer, offset) for buffer, offset in found["arguments"]),
-        tuple(ByteRange(buffer, low, high) for buffer, low, high in found["reads"]),
-        tuple(ByteRange(buffer, low, high) for buffer, low, high in found["writes"]),
+        tuple(ByteRange(*one) for one in found["reads"]),
+        tuple(ByteRange(*one) for one in found["writes"]),
         found["label"],
         found["group"],
         read.sites(found["sites"]),
