@@ -41,6 +41,9 @@ __all__ = ["gpu_program"]
 
 _FIRST: Mapping[str, int] = MappingProxyType({})
 
+_WHOLE = frozenset({"scan"})
+"""Families of nodes that are one task each for which there are kernels."""
+
 _PRODUCTS = ("exact", "tf32")
 """Precisions that concern how kernels multiply float32; in the others they do it three times in TF32."""
 
@@ -116,7 +119,7 @@ def _lowered(
     refused = {
         number: f"no kernel for a GPU computes a {family}"
         for number, node in enumerate(partition.graph.nodes)
-        if (family := whole_family(node))
+        if (family := whole_family(node)) and family not in _WHOLE
     }
     while True:
         trial = replace(trace, events=[])  # which goes on counting decisions where this one is
