@@ -15,7 +15,7 @@ from fusewise.runtime.cache import source_digest
 from fusewise.runtime.measure import machine_name, profiled
 from fusewise.runtime.profile import ProfileDatabase
 
-__all__ = ["choice_under", "gpu_key", "keep_choice", "keep_under", "kept_choice", "known"]
+__all__ = ["choice_under", "gpu_costs", "gpu_key", "keep_choice", "keep_under", "kept_choice", "known"]
 
 _DECIDERS = ("codegen", "fusion", "lower", "ops", "passes")
 _FIELDS = ("ways", "default_ms", "tuned_ms")
@@ -30,6 +30,16 @@ def known(
         return None, None
     choice = kept_choice(database, graph, making)
     return choice, CostSource(profiled(database, making.workers)) if choice is None else None
+
+
+def gpu_costs(folder: Path, making: GpuMaking, device: str) -> CostSource | None:
+    """Costs from groups that were measured on the GPU that calls itself `device`; None where nothing was measured at all."""
+    from fusewise.runtime.gpu.measure import GpuProfile
+
+    database = ProfileDatabase(folder, machine_name(), wait_seconds=1.0)
+    if not database.begun:
+        return None
+    return CostSource(GpuProfile(database, device, making.precision, making.exact).known)
 
 
 def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> CompilationChoice | None:

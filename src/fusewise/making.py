@@ -152,16 +152,20 @@ class GpuPlanned:
 
 
 def gpu_planned(
-    bound: Graph, making: GpuMaking, trace: Trace | None = None, choice: CompilationChoice | None = None
+    bound: Graph,
+    making: GpuMaking,
+    trace: Trace | None = None,
+    choice: CompilationChoice | None = None,
+    costs: CostSource | None = None,
 ) -> GpuPlanned:
     """From a graph of known sizes to a program for a GPU: passes, groups, kernels, of which the `ways` of a choice may name others.
-    No GPU is asked for.
+    No GPU is asked for. What `costs` do not know, measured on a GPU, is estimated at the prices of the device.
 
     Raises `UnsupportedModel` where sizes are free or, under `strict`, nodes run on the host; `UsageError` for a precision or
     a planner that there is not.
     """
     from fusewise.codegen.gpu.assemble import gpu_program
-    from fusewise.codegen.gpu.costs import GPU_LIMITS, costs_of
+    from fusewise.codegen.gpu.costs import GPU_LIMITS, prices_of
     from fusewise.codegen.gpu.legal import for_gpu, gpu_passes
     from fusewise.passes.pipeline import run
 
@@ -169,7 +173,8 @@ def gpu_planned(
     clean = run(bound, gpu_passes(making.passes), trace, exact=making.exact)
     graph = for_gpu(clean, making.precision, trace, exact=making.exact)
     ways = {} if choice is None else choice.ways
-    groups = plan(graph, trace, making.fusion, costs=costs_of(making.device), limits=GPU_LIMITS)
+    priced = replace(costs or CostSource(), prices=prices_of(making.device))
+    groups = plan(graph, trace, making.fusion, costs=priced, limits=GPU_LIMITS)
     program = gpu_program(
         groups.partition, making.device, making.precision, trace, strict=making.strict, exact=making.exact, ways=ways
     )

@@ -164,10 +164,16 @@ def _choice(bound: Graph, chosen: Options, folder: Path, how: _How) -> Compilati
 def _planned(
     bound: Graph, chosen: Options, trace: Trace, how: _How, choice: CompilationChoice | None = None
 ) -> GpuPlanned:
+    from fusewise.choices import gpu_costs
     from fusewise.making import gpu_planned
 
     how.clock("planning", 0.0)
-    return gpu_planned(bound, _making(chosen, how), trace, choice)
+    making, folder = _making(chosen, how), cache_folder(chosen.cache)
+    is_measured = (
+        how.name and folder is not None and choice is None
+    )  # a choice is one among kernels of estimated groups
+    costs = gpu_costs(folder, making, how.name) if is_measured and folder is not None else None
+    return gpu_planned(bound, making, trace, choice, costs)
 
 
 def _making(chosen: Options, how: _How) -> GpuMaking:

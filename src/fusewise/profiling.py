@@ -9,6 +9,7 @@ from typing import Any
 
 from fusewise import making
 from fusewise.codegen.legalize import for_native, passes_for
+from fusewise.fusion.cost import CostSource
 from fusewise.fusion.plan import Plan
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import run
@@ -37,55 +38,71 @@ def timed_groups(
     database: ProfileDatabase,
     progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> list[dict[str, Any]]:
-    """A row for each group of a graph's plan: what it takes by itself, measured now where it was not before, and kept in
-    `database`, by which later compilations for the same device plan.
+    """A row for each group of a graph's plan, which is made of measured costs: what it takes by itself, measured now where it was
+    not before. All that was measured on the way is kept in `database`, by which later compilations for the same device plan.
 
-    `us` and `spread_us` are None where it cannot be timed, and `failure` says why. A GPU has to be here; the errors of
+    `us` and `spread_us` are None where a group cannot be timed, and `failure` says why. A GPU has to be here; the errors of
     `runtime.gpu.driver` are raised.
     """
+    fresh: set[str] = set()
     with ExitStack() as held:
-        plan, measure = (_groups_here if how.device == "cpu" else _groups_on_gpu)(graph, how, database, held)
-        rows = []
+        bench = (_here if how.device == "cpu" else _on_gpu)(how, database, held)
+
+        def cost(graph: Graph, nodes: tuple[int, ...]) -> float | None:
+            progress("measuring", 0.0)
+            key = bench.key(graph, nodes)
+            if database.lookup(key) is None:
+                fresh.add(key)
+            return bench.measurement(graph, nodes).median_ns
+
+        plan, rows = bench.planned(graph, CostSource(None, cost)), []
+        legal = plan.partition.graph
         for number, group in enumerate(plan.partition.groups):
             progress("measuring groups", number / len(plan.partition.groups))
-            was_known, found = measure(plan.partition.graph, group.nodes)
+            cost(legal, group.nodes)
+            found = bench.measurement(legal, group.nodes)
             us, spread = (None if ns is None else ns / 1e3 for ns in (found.median_ns, found.spread_ns))
-            told = {"us": us, "spread_us": spread, "known": was_known, "failure": found.failure}
+            told = {"us": us, "spread_us": spread, "known": found.key not in fresh, "failure": found.failure}
             rows.append({"group": number, "operators": found.what, **told})
     return rows
 
 
-_Measured = Callable[[Graph, tuple[int, ...]], tuple[bool, Measurement]]
-"""Gives a group's entry, and whether it was there before."""
+@dataclass(frozen=True)
+class _Bench:
+    """How groups are timed: what an entry is kept under, the entry, and the plan of a graph by such costs."""
+
+    key: Callable[[Graph, tuple[int, ...]], str]
+    measurement: Callable[[Graph, tuple[int, ...]], Measurement]
+    planned: Callable[[Graph, CostSource], Plan]
 
 
-def _groups_here(graph: Graph, how: GroupTiming, database: ProfileDatabase, held: ExitStack) -> tuple[Plan, _Measured]:
-    trace, workers, cache = Trace(), worker_count(how.threads), KernelCache(database.folder.parent)
-    clean = run(graph, passes_for(host_target()), trace, exact=how.exact)
-    legal = for_native(clean, how.precision, trace, exact=how.exact, target=host_target())
+def _here(how: GroupTiming, database: ProfileDatabase, held: ExitStack) -> _Bench:
+    workers, cache = worker_count(how.threads), KernelCache(database.folder.parent)
 
-    def measure(graph: Graph, nodes: tuple[int, ...]) -> tuple[bool, Measurement]:
-        known = database.lookup(group_key(graph, nodes, workers)) is not None
-        return known, measurement(database, graph, nodes, workers, cache)
+    def planned(graph: Graph, costs: CostSource) -> Plan:
+        trace = Trace()
+        clean = run(graph, passes_for(host_target()), trace, exact=how.exact)
+        legal = for_native(clean, how.precision, trace, exact=how.exact, target=host_target())
+        return making.grouped(legal, making.Making(workers, exact=how.exact), trace, costs=costs)
 
-    return making.grouped(legal, making.Making(workers, exact=how.exact), trace), measure
+    return _Bench(
+        lambda graph, nodes: group_key(graph, nodes, workers),
+        lambda graph, nodes: measurement(database, graph, nodes, workers, cache),
+        planned,
+    )
 
 
-def _groups_on_gpu(
-    graph: Graph, how: GroupTiming, database: ProfileDatabase, held: ExitStack
-) -> tuple[Plan, _Measured]:
+def _on_gpu(how: GroupTiming, database: ProfileDatabase, held: ExitStack) -> _Bench:
     from fusewise.runtime.gpu import drivers
     from fusewise.runtime.gpu.compile import TritonCompiler
-    from fusewise.runtime.gpu.measure import GpuProfile
+    from fusewise.runtime.gpu.measure import GpuProfile, GpuTimer
 
     driver = drivers.opened(how.device)
     held.callback(driver.close)
-    planned = making.gpu_planned(graph, making.GpuMaking(drivers.row_of(driver), how.precision, exact=how.exact))
-    profile = GpuProfile(database, driver, how.precision, how.exact, KernelCache(database.folder.parent))
+    profile = GpuProfile(database, driver.name, how.precision, how.exact)
     compiler = held.enter_context(TritonCompiler())
-
-    def measure(graph: Graph, nodes: tuple[int, ...]) -> tuple[bool, Measurement]:
-        known = database.lookup(profile.key(graph, nodes)) is not None
-        return known, profile.measurement(graph, nodes, compiler)
-
-    return planned.plan, measure
+    timer = GpuTimer(profile, driver, compiler, KernelCache(database.folder.parent))
+    how_made = making.GpuMaking(drivers.row_of(driver), how.precision, exact=how.exact)
+    return _Bench(
+        profile.key, timer.measurement, lambda graph, costs: making.gpu_planned(graph, how_made, costs=costs).plan
+    )

@@ -122,6 +122,7 @@ def test_groups_are_measured_and_then_known(fusewise: Any, tiny_path: Path) -> N
 
 @needs_triton
 def test_groups_on_a_gpu(fusewise: Any, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fusewise import choices
     from fusewise.runtime.gpu import drivers, measure, timing
     from fusewise.runtime.gpu.fake import FakeDriver
 
@@ -133,3 +134,9 @@ def test_groups_on_a_gpu(fusewise: Any, tiny_path: Path, monkeypatch: pytest.Mon
     assert ended.status == 0, ended.err
     (row,) = json.loads(ended.out)["groups"]
     assert (row["us"], row["known"]) == (pytest.approx(6.0), False)
+    asked: list[str] = []
+    monkeypatch.setattr(choices, "gpu_costs", lambda folder, making, device: asked.append(device))
+    for device in ("cuda", "cuda:sm_80"):
+        ended = fusewise("compile", tiny_path, "--device", device)
+        assert ended.status == 0, ended.err
+    assert asked == ["a simulated sm_80"], "costs are those of the GPU that is here, and of none for an architecture"

@@ -11,7 +11,7 @@ from fusewise.ops.build import GraphBuilder
 from fusewise.runtime.gpu.compile import TritonCompiler
 from fusewise.runtime.gpu.driver import DeviceLost
 from fusewise.runtime.gpu.fake import FakeDriver
-from fusewise.runtime.gpu.measure import GpuProfile, gpu_name
+from fusewise.runtime.gpu.measure import GpuProfile, GpuTimer, gpu_name
 from fusewise.runtime.measure import group_key, profiled
 from fusewise.runtime.profile import ProfileDatabase
 
@@ -22,22 +22,15 @@ def graph():
     return b.finish(b.op("Relu", b.op("MatMul", x, b.constant([[0.5] * 3] * 8))), b.op("NonZero", x))
 
 
-class Named:
-    """A driver that is called otherwise."""
-
-    def __init__(self, name: str, architecture: str = "sm_90") -> None:
-        self.name, self.architecture = name, architecture
-
-
 def test_a_device_is_its_product_and_not_its_number():
-    assert gpu_name(Named("NVIDIA H100 (GPU 0)")) == gpu_name(Named("NVIDIA H100 (GPU 3)")) == "NVIDIA H100|sm_90"
-    assert gpu_name(Named("NVIDIA GH200 480GB (GPU 0)")) != gpu_name(Named("NVIDIA H100 (GPU 0)"))
+    assert gpu_name("NVIDIA H100 (GPU 0)") == gpu_name("NVIDIA H100 (GPU 3)") == "NVIDIA H100"
+    assert gpu_name("NVIDIA GH200 480GB (GPU 0)") == "NVIDIA GH200 480GB"
 
 
 def test_keys_tell_devices_precisions_and_processors_apart(tmp_path: Path):
     database, small = ProfileDatabase(tmp_path, "here"), graph()
-    h100, other = (GpuProfile(database, Named(f"NVIDIA {name} (GPU 0)")) for name in ("H100", "H200"))
-    precisions = [GpuProfile(database, h100.driver, "tf32"), GpuProfile(database, h100.driver, exact=True)]
+    h100, other = (GpuProfile(database, f"NVIDIA {name} (GPU 0)") for name in ("H100", "H200"))
+    precisions = [GpuProfile(database, h100.device, "tf32"), GpuProfile(database, h100.device, exact=True)]
     keys = [one.key(small, (0, 1)) for one in (h100, other, *precisions)]
     assert len({*keys, group_key(small, (0, 1), 1)}) == 5
     database.record(h100.key(small, (0, 1)), [3000.0])
@@ -49,19 +42,20 @@ def test_keys_tell_devices_precisions_and_processors_apart(tmp_path: Path):
 def test_a_group_is_timed_by_the_device_and_kept(tmp_path: Path):
     small = graph()
     driver = FakeDriver("sm_90", 1 << 24, takes=lambda kernel: 4.0)
-    profile = GpuProfile(ProfileDatabase(tmp_path, "here"), driver, repeats=2)
+    profile = GpuProfile(ProfileDatabase(tmp_path, "here"), driver.name)
     host = next(number for number, node in enumerate(small.nodes) if node.op == "NonZero")
     together = tuple(number for number in range(len(small.nodes)) if number != host)
     with TritonCompiler() as compiler:
-        found = profile.measurement(small, together, compiler)
+        timer = GpuTimer(profile, driver, compiler, repeats=2)
+        found = timer.measurement(small, together)
         assert (found.what, found.median_ns, found.count) == ("MatMul+Relu", pytest.approx(4000.0), 7)
         launches = driver.launches
-        assert profile.measurement(small, together, compiler) == found
+        assert timer.measurement(small, together) == found
         assert driver.launches == launches, "known"
-        failed = profile.measurement(small, (host,), compiler)
+        failed = timer.measurement(small, (host,))
         assert failed.median_ns is None and failed.failure
         driver.lost_after = driver.launches
         with pytest.raises(DeviceLost):
-            profile.measurement(small, together[:1], compiler)
+            timer.measurement(small, together[:1])
         assert profile.known(small, together[:1]) is None, "a lost device says nothing of a group"
     assert driver.allocations == 0

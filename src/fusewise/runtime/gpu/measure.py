@@ -33,57 +33,64 @@ from fusewise.runtime.measure import (
 from fusewise.runtime.profile import Measurement, ProfileDatabase
 from fusewise.trace import Trace
 
-__all__ = ["GpuProfile", "gpu_name"]
+__all__ = ["GpuProfile", "GpuTimer", "gpu_name"]
 
 _SAMPLES = 7
 
 
-def gpu_name(driver: Driver) -> str:
-    """What measurements hold for: the product, whichever of several it is, and its architecture."""
-    return f"{re.sub(r' [(]GPU [0-9]+[)]$', '', driver.name)}|{driver.architecture}"
+def gpu_name(name: str) -> str:
+    """What measurements hold for, of what a driver calls itself: the product, whichever of several it is."""
+    return re.sub(r" [(]GPU [0-9]+[)]$", "", name)
 
 
 @record(frozen=True)
 class GpuProfile:
-    """Measurements of groups on one device in a precision, kept in `database`; kernels come from `cache` where they are there.
-
-    A group is timed `repeats` times in a row.
-    """
+    """Measurements of groups in a precision on the GPU that calls itself `device`, kept in `database`."""
 
     database: ProfileDatabase
-    driver: Driver
+    device: str
     precision: str = "float32"
     exact: bool = False
-    cache: KernelCache | None = None
-    repeats: int = REPEATS
 
     def key(self, graph: Graph, nodes: Sequence[int]) -> str:
         """Everything the duration of a group depends on here."""
         structure = structural_key(group_graph(graph, nodes), with_weights=False)
         precision = "exact" if self.exact else self.precision
-        return f"{structure}|{precision}|{gpu_name(self.driver)}|{source_digest()}"
+        return f"{structure}|{precision}|{gpu_name(self.device)}|{source_digest()}"
 
     @property
     def known(self) -> Callable[[Graph, tuple[int, ...]], float | None]:
         """What a group took when it was measured, in nanoseconds; None when it was not, or could not be."""
         return looked_up(self.database, self.key)
 
-    def measurement(self, graph: Graph, nodes: Sequence[int], compiler: TritonCompiler) -> Measurement:
+
+@record(frozen=True)
+class GpuTimer:
+    """Times groups on a device that is open, each `repeats` times in a row; kernels come from `cache` where they are there."""
+
+    profile: GpuProfile
+    driver: Driver
+    compiler: TritonCompiler
+    cache: KernelCache | None = None
+    repeats: int = REPEATS
+
+    def measurement(self, graph: Graph, nodes: Sequence[int]) -> Measurement:
         """The entry of a group, measured now if there is none; one that failed is not tried again."""
-        key = self.key(graph, nodes)
-        known = self.database.lookup(key)
+        profile, key = self.profile, self.profile.key(graph, nodes)
+        known = profile.database.lookup(key)
         if known is not None:
             return known
-        return kept_measurement(self.database, key, graph, nodes, lambda: self._samples(graph, nodes, compiler))
+        return kept_measurement(profile.database, key, graph, nodes, lambda: self._samples(graph, nodes))
 
-    def _samples(self, graph: Graph, nodes: Sequence[int], compiler: TritonCompiler) -> list[float]:
+    def _samples(self, graph: Graph, nodes: Sequence[int]) -> list[float]:
         """Nanoseconds of the group, as often as it is timed. Raises `CannotMeasure`, and `DeviceLost`."""
+        exact = self.profile.exact
         small = measurable_graph(graph, nodes)
         whole = Partition(small, (Group(tuple(range(len(small.nodes)))),))
         row = row_of(self.driver)
         try:
-            program = gpu_program(whole, row, self.precision, Trace(), strict=True, exact=self.exact)
-            cubins = compiler.compile(program.kernels, row, contracted=not self.exact, store=self.cache)
+            program = gpu_program(whole, row, self.profile.precision, Trace(), strict=True, exact=exact)
+            cubins = self.compiler.compile(program.kernels, row, contracted=not exact, store=self.cache)
             with GpuExecutable(program, self.driver, cubins) as model:
                 model.run(None, group_feeds(small))
                 launches = list(model.launches.values())
