@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from benchmarks.gpu.checked import faults_of
 from tests.codegen.gpu.interpreting import needs_triton
+from tests.codegen.gpu.product_tasks import anchored, last, lying
+from tests.codegen.gpu.test_integer_products import integer_task
 from tests.codegen.gpu.test_nests import at, dense, padded, task_of
 from tests.codegen.gpu.test_rows import channel_softmax, layer_norm, softmax
 from tests.codegen.gpu.test_words import of_one_operand, of_two_operands, storing
@@ -12,8 +14,9 @@ from tests.codegen.gpu.test_words import of_one_operand, of_two_operands, storin
 from fusewise.codegen.gpu.device import Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.codegen.gpu.nests import nest
+from fusewise.codegen.gpu.products import product
 from fusewise.codegen.gpu.rows import rows
-from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT8, INT64, dtype_named
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT8, INT32, INT64, dtype_named
 from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr, index, load, reduce, select
 from fusewise.runtime.gpu.compile import TritonCompiler
@@ -62,3 +65,35 @@ def test_kernels_compile_without_spills(name: str) -> None:
         assert cubin.threads == 32 * kernel.warps
         assert cubin.parameters == len(kernel.arguments)
         assert not [*faults_of(kernel, cubin, device)], f"{kernel.way} of {kernel.symbol}"
+
+
+def products() -> list[tuple[Task, str]]:
+    """Tasks with the precision that they are multiplied in: one of each type, of several shapes, some in parts."""
+    found = []
+    for dtype, (m, k, n) in ((FLOAT16, (256, 512, 256)), (FLOAT32, (40, 4096, 48)), (FLOAT32, (1, 768, 768))):
+        operands = [lying("in0", dtype, (m, k)), lying("in1", dtype, (k, n))]
+        found.append((anchored("MatMul", operands, lying("out0", dtype, (m, n))), "float32"))
+    for channels, kernel, how in ((3, 7, "float32"), (64, 3, "tf32"), (64, 1, "exact")):
+        operands = [
+            lying("in0", FLOAT32, (1, channels, 28, 28), last(4)),
+            lying("const0", FLOAT32, (64, channels, kernel, kernel), constant=True),
+        ]
+        out = lying("out0", FLOAT32, (1, 64, 28, 28), last(4))
+        found.append((anchored("Conv", operands, out, {"pads": (kernel // 2,) * 4}), how))
+    left, right = lying("in0", INT8, (64, 128)), lying("const0", INT8, (128, 64), constant=True)
+    for zero in ((), (lying("in1", INT8, ()),)):
+        found.append((integer_task("MatMulInteger", [left, right, *zero], lying("out0", INT32, (64, 64))), "float32"))
+    return found
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90"])
+def test_products_are_multiplied_by_tensor_cores(name: str) -> None:
+    """Those of sm_80 are written alike, so few are compiled for it."""
+    device = device_named(name)
+    with TritonCompiler() as compiler:
+        for task, precision in products()[:: 1 if name == "sm_90" else 3]:
+            kernel = product(task, device, precision)
+            launched = [kernel, *kernel.then]
+            cubins = compiler.compile(launched, device, contracted=precision != "exact")
+            for one, cubin in zip(launched, cubins, strict=True):
+                assert not [*faults_of(one, cubin, device)], f"{one.way} of {one.symbol}"

@@ -128,3 +128,14 @@ def test_transposed_convolutions() -> None:
             {"strides": strides},
         )
         run(task)
+
+
+def test_depthwise_convolutions_are_left_to_others() -> None:
+    task = anchored(
+        "Conv",
+        [lying("in0", FLOAT32, (1, 16, 6, 5), last(4)), lying("const0", FLOAT32, (16, 1, 3, 3), constant=True)],
+        lying("out0", FLOAT32, (1, 16, 6, 5), last(4)),
+        {"pads": (1, 1, 1, 1), "group": 16},
+    )
+    with pytest.raises(NoKernel, match="many sums of few products"):
+        product(task, DEVICE)

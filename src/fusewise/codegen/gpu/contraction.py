@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.nests import understood
 from fusewise.codegen.gpu.source import TritonWriter
-from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8
 from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr, index, walk
 from fusewise.records import record
@@ -39,8 +39,8 @@ class Factor:
 class Contraction:
     """`total`, a sum of products, in the stores of a `task` without anchor.
 
-    `kind` is the type that factors are multiplied in: `float32`, or `float16` and `bfloat16` where both are of it. The sum is
-    float32.
+    `kind` is what factors are multiplied as: `float32`; `float16` and `bfloat16` where both are of it; `int8` where both are; or
+    `bytes`, integers that are bytes less a zero point. The sum is float32, or int32 of integers.
     """
 
     task: Task
@@ -104,7 +104,7 @@ def _only_sum(task: Task) -> Expr:
     if len(found) != 1:
         raise NoKernel("no sum of products" if not found else "several reductions")
     (total,) = found
-    if total.value[0] != "sum" or total.dtype != FLOAT32:
+    if total.value[0] != "sum" or total.dtype not in (FLOAT32, INT32):
         raise NoKernel(f"the {total.value[0]} of {total.dtype.name}")
     if any(extent == 0 for _, extent in total.value[1]):
         raise NoKernel("an empty sum")
@@ -151,17 +151,29 @@ def _guards(
 
 
 def _multiplied(factors: tuple[Expr, Expr]) -> tuple[str, tuple[Expr, Expr]]:
-    """The type that factors are multiplied in, and the factors of it."""
-    narrow = tuple(x.args[0] if x.op == "cast" and x.dtype == FLOAT32 else x for x in factors)
-    for dtype in (FLOAT16, BFLOAT16):
+    """What factors are multiplied as, and the factors as that."""
+    wide = factors[0].dtype
+    narrow = tuple(x.args[0] if x.op == "cast" and x.dtype == wide else x for x in factors)
+    for dtype in (INT8,) if wide == INT32 else (FLOAT16, BFLOAT16):
         if all(x.dtype == dtype for x in narrow):
             return dtype.name, (narrow[0], narrow[1])
+    if wide == INT32:
+        if not all(map(_is_byte_less_zero, factors)):
+            raise NoKernel("integers that are no bytes")
+        return "bytes", factors
     return FLOAT32.name, factors
+
+
+def _is_byte_less_zero(x: Expr) -> bool:
+    """Is it a byte, or the difference of two?"""
+    return all(
+        part.op == "cast" and part.args[0].dtype in (INT8, UINT8) for part in (x.args if x.op == "sub" else (x,))
+    )
 
 
 def main_load(x: Expr) -> Expr | None:
     """The load that a factor is, but for a conversion; None where something is computed."""
-    while x.op == "cast" and x.dtype.is_float and x.args[0].dtype.is_float:
+    while x.op == "cast" and (x.dtype.is_float == x.args[0].dtype.is_float):
         (x,) = x.args
     return x if x.op == "load" else None
 

@@ -108,6 +108,16 @@ _TILES: dict[str, tuple[_Row, ...]] = {
 }
 """(rows, columns, depth, warps, stages), the largest first."""
 
+_BYTES = {"half": 2, "int8": 1}
+"""Of an element as it is multiplied, where these are not 4."""
+_PRODUCTS = {
+    "half": ("float16", 1),
+    "int8": ("float16", 1),
+    "tf32": ("tf32", 1),
+    "tf32x3": ("tf32", 3),
+    "ieee": ("float32", 1),
+}
+"""Whose peak tiles are multiplied at, and how often."""
 _FULL = 0.8
 """Blocks of a multiprocessor that keep it busy, of vectors."""
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -125,8 +135,8 @@ _HIDING = 4
 
 def kind_of(c: Contraction, precision: str) -> str:
     """What a contraction's tiles are multiplied as: a row of the table."""
-    if c.kind in ("float16", "bfloat16"):
-        return "half"
+    if c.kind != "float32":
+        return c.kind if c.kind == "int8" else "half"
     return {"exact": "ieee", "tf32": "tf32"}.get(precision, "tf32x3")
 
 
@@ -136,8 +146,7 @@ def _blocks(c: Contraction, way: ProductWay) -> int:
 
 
 def _fits(way: ProductWay, kind: str, device: Device) -> bool:
-    each = 2 if kind == "half" else 4
-    needed = way.stages * (way.rows + way.columns) * way.depth * each
+    needed = way.stages * (way.rows + way.columns) * way.depth * _BYTES.get(kind, 4)
     return needed <= device.shared_per_block
 
 
@@ -147,10 +156,13 @@ def ways(c: Contraction, device: Device, kind: str) -> list[ProductWay]:
     if rows == 1 or columns == 1:
         return list(_vector_ways(c, device))
     most = max(16, next_power(rows)), max(16, next_power(columns))
-    deep = max(16, next_power(depth))
+    deep = max(32 if kind == "int8" else 16, next_power(depth))
     found: dict[ProductWay, float] = {}
-    counts = {block: walked(c, block).count for block in {min(row[2], deep) for row in _TILES[kind]}}
-    for row in _TILES[kind]:
+    counts = {
+        block: walked(c, block).count
+        for block in {min(row[2], deep) for row in _TILES["half" if kind == "int8" else kind]}
+    }
+    for row in _TILES["half" if kind == "int8" else kind]:
         tile = ProductWay(*row)
         tile = replace(tile, depth=min(tile.depth, deep))
         if tile.rows > most[0] or tile.columns > most[1] or not _fits(tile, kind, device):
@@ -166,8 +178,8 @@ def ways(c: Contraction, device: Device, kind: str) -> list[ProductWay]:
 def _seconds(c: Contraction, way: ProductWay, steps: int, device: Device, kind: str) -> float:
     """What a way may take: its steps one after the other at a multiprocessor, which multiply or wait for what they read."""
     rows, columns, depth, matrices = c.sizes
-    size = 2 if kind == "half" else 4
-    peak, times = {"half": ("float16", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "ieee": ("float32", 1)}[kind]
+    size = _BYTES.get(kind, 4)
+    peak, times = _PRODUCTS[kind]
     full = 64 * 64 if kind == "ieee" else 128 * 128
     share = _REACHED * min(1.0, way.rows * way.columns / full) ** 0.5
     multiply = times * 2 * way.rows * way.columns * way.depth / (device.peak(peak) / device.sms * share)

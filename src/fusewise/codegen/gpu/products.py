@@ -5,7 +5,8 @@ and columns are numbers that are taken apart into the variables of the task. Fac
 in front; the sum takes the place of the definition's in what is stored. A lane that is no element reads nothing and counts as 0.
 
 float32 is multiplied as three products of TF32, whose operands are the two halves of each number (`tf32x3`): what is left out is
-the product of the low halves. `exact` multiplies and adds in IEEE's float32.
+the product of the low halves. `exact` multiplies and adds in IEEE's float32. Bytes less a zero point are multiplied as float16,
+which holds them, a step at a time, whose sum float32 holds: at most 128 products of 255 * 255, less than 2^23.
 
 Weights are rearranged (`depth`) for lanes to lie beside each other: for float32 those of a column, since tensor cores of sm_90 take
 no others of 32 bits; a copy to shared memory then has 16 bytes, not 4.
@@ -21,11 +22,10 @@ from itertools import islice
 from fusewise.codegen.gpu.contraction import Axes, Contraction, Factor, contraction, extent_of, main_load
 from fusewise.codegen.gpu.depth import DEPTH, DepthWalk, repacked, walked
 from fusewise.codegen.gpu.device import Device
-from fusewise.codegen.gpu.kernel import SCRATCH, GpuKernel, NoKernel, arguments_of
+from fusewise.codegen.gpu.kernel import SCRATCH, GpuKernel, NoKernel, arguments_of, pointer_type
 from fusewise.codegen.gpu.product_tiles import ProductWay, best_way, kind_of, ways
 from fusewise.codegen.gpu.source import Scope, TritonWriter, decoded, is_int32
 from fusewise.codegen.gpu.words import TritonTerm, joined_shape
-from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Task
 from fusewise.ops.expr import cast
 from fusewise.records import record
@@ -36,6 +36,8 @@ _LEAST_DEPTH = 8
 """Steps of a sum from which on tiles are worth while."""
 _LEAST_SIDE = 8
 """Rows and columns from which on several small products are worth tiles."""
+_LEAST_LANES = 32
+"""Steps of the sums of many vectors, which lanes share: a window of few taps is better off with a lane for each result."""
 _LANES = 512
 """Results of a block that adds up parts."""
 
@@ -64,8 +66,8 @@ def suitable(task: Task) -> Contraction:
         raise NoKernel(f"a sum of {depth} products")
     if matrices > 1 and 1 < min(rows, columns) < _LEAST_SIDE:
         raise NoKernel(f"many products of {rows} rows and {columns} columns")
-    if rows == columns == 1:
-        raise NoKernel("sums that are each one result")
+    if rows == columns == 1 or (matrices > 1 and min(rows, columns) == 1 and depth < _LEAST_LANES):
+        raise NoKernel("many sums of few products")
     return c
 
 
@@ -83,11 +85,12 @@ def product_by(task: Task, c: Contraction, way: ProductWay, precision: str) -> G
     if way.splits == 1:
         whole = _launched(text.writer, symbol, list(arguments_of(c.task)), blocks, way.warps)
         return replace(whole, stages=way.stages, way=str(way), packed=packed)
+    scratch_type = pointer_type(c.total.dtype)
     scratch = 4 * way.splits * extent_of((*c.batch, *c.rows, *c.columns))
     second = _added_up(c, way.splits)
     count, warps = -(-scratch // (4 * way.splits) // _LANES), 4
-    then = _launched(second, f"{symbol}_sum", _mentioned(second), count, warps)
-    first = _launched(text.writer, symbol, _mentioned(text.writer), blocks, way.warps)
+    then = _launched(second, f"{symbol}_sum", _mentioned(second), count, warps, scratch_type)
+    first = _launched(text.writer, symbol, _mentioned(text.writer), blocks, way.warps, scratch_type)
     then = replace(then, way=f"the sum of {way.splits} parts")
     return replace(first, stages=way.stages, way=str(way), packed=packed, scratch_bytes=scratch, then=(then,))
 
@@ -98,8 +101,10 @@ def _mentioned(writer: TritonWriter) -> list[str]:
     return [name for name in (*arguments_of(writer.task), SCRATCH) if name in words]
 
 
-def _launched(writer: TritonWriter, symbol: str, names: Sequence[str], blocks: int, warps: int) -> GpuKernel:
-    known = arguments_of(writer.task) | {SCRATCH: ("fp32", 64)}
+def _launched(
+    writer: TritonWriter, symbol: str, names: Sequence[str], blocks: int, warps: int, scratch_type: str = "fp32"
+) -> GpuKernel:
+    known = arguments_of(writer.task) | {SCRATCH: (scratch_type, 64)}
     types, alignments = zip(*(known[name] for name in names), strict=True)
     return GpuKernel(symbol, writer.source(symbol, names), tuple(names), types, alignments, (blocks,), warps)
 
@@ -190,7 +195,7 @@ class _ProductText:
         """The sum over all steps of this part."""
         writer, way = self.writer, self.way
         size = (way.columns, way.depth) if way.vector else (way.rows, way.columns)
-        total = writer.name(f"tl.zeros({list(size)}, tl.float32)")
+        total = writer.name(f"tl.zeros({list(size)}, tl.{self.c.total.dtype.name})")
         depth, number = writer.depth, writer.fresh()
         writer.put(f"for {number} in range({self._range(part)}):", 1)
         step = TritonTerm(writer.name(f"tl.full([], 0, tl.int32) + {number}"), "int32")
@@ -199,12 +204,20 @@ class _ProductText:
         else:
             a = self._factor(left, self.c.left, step, "[None, :]", (way.rows, way.depth))
             b = self._factor(right, self.c.right, step, "[:, None]", (way.depth, way.columns))
-            how = "" if self.kind == "half" else f', input_precision="{self.kind}"'
-            writer.put(f"{total} = tl.dot({a}, {b}, {total}{how})")
+            writer.put(f"{total} = {self._dot(a, b, total)}")
         writer.depth = depth
+        kind = self.c.total.dtype.name
         if not way.vector:
-            return TritonTerm(total, "float32", size)
-        return TritonTerm(writer.name(f"tl.sum({total}, 1)[:, None]"), "float32", (way.columns, 1))
+            return TritonTerm(total, kind, size)
+        return TritonTerm(writer.name(f"tl.sum({total}, 1)[:, None]"), kind, (way.columns, 1))
+
+    def _dot(self, a: str, b: str, total: str) -> str:
+        if self.c.kind == "bytes":
+            return f"{total} + tl.dot({a}.to(tl.float16), {b}.to(tl.float16)).to(tl.int32)"
+        if self.c.kind == "int8":
+            return f"tl.dot({a}, {b}, {total}, out_dtype=tl.int32)"
+        how = "" if self.kind == "half" else f', input_precision="{self.kind}"'
+        return f"tl.dot({a}, {b}, {total}{how})"
 
     def _range(self, part: TritonTerm) -> str:
         count, splits = self.walk.count, self.way.splits
@@ -216,7 +229,7 @@ class _ProductText:
 
     def _vector_step(self, total: str, step: TritonTerm, left: Scope, right: Scope) -> None:
         way, sides = self.way, []
-        wide = [replace(f, value=cast(f.value, FLOAT32)) for f in (self.c.left, self.c.right)]
+        wide = [replace(f, value=cast(f.value, self.c.total.dtype)) for f in (self.c.left, self.c.right)]
         for scope, factor, rows in ((left, wide[0], 1), (right, wide[1], way.columns)):
             sides.append(self._factor(scope, factor, step, "[None, :]", (rows, way.depth)))
         self.writer.put(f"{total} = {total} + {sides[0]} * {sides[1]}")
@@ -283,16 +296,17 @@ def _added_up(c: Contraction, splits: int) -> TritonWriter:
     writer = TritonWriter(c.task)
     words, axes = writer.words, (*c.batch, *c.rows, *c.columns)
     count = extent_of(axes)
-    kind = "int32" if is_int32(0, splits * count) else "int64"
-    block = "tl.program_id(0)" + (".to(tl.int64)" if kind == "int64" else "")
-    flat = TritonTerm(writer.name(f"{block} * {_LANES} + tl.arange(0, {_LANES})"), kind, (_LANES,))
+    place = "int32" if is_int32(0, splits * count) else "int64"
+    block = "tl.program_id(0)" + (".to(tl.int64)" if place == "int64" else "")
+    flat = TritonTerm(writer.name(f"{block} * {_LANES} + tl.arange(0, {_LANES})"), place, (_LANES,))
     bounds = [words.term(f"{flat.text} < {count}", "int1", flat)] if count % _LANES else []
     masked = f", mask={bounds[0].text}, other=0" if bounds else ""
-    total = writer.name(f"tl.zeros([{_LANES}], tl.float32)")
+    kind = c.total.dtype.name
+    total = writer.name(f"tl.zeros([{_LANES}], tl.{kind})")
     for part in range(splits):
         writer.put(f"{total} = {total} + tl.load({SCRATCH} + ({flat.text} + {part * count}){masked})")
     scope = Scope(writer, decoded(writer, flat, axes), tuple(bounds))
-    scope.known[c.total] = TritonTerm(total, "float32", (_LANES,))
+    scope.known[c.total] = TritonTerm(total, kind, (_LANES,))
     for store in c.task.stores:
         scope.store(store)
     return writer
