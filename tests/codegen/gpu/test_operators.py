@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from tests.codegen.gpu.interpreting import TOLERANCES, launch, needs_triton
 
 from fusewise.codegen.gpu.device import device_named
+from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.nests import nest
+from fusewise.codegen.gpu.windows import window
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.definition import definition
@@ -65,11 +68,24 @@ def tasks_of(spec: OpSpec, sample: Sample) -> list[tuple[Task, dict[str, np.ndar
 @pytest.mark.parametrize(("spec", "sample"), SAMPLES)
 def test_definition_of_every_operator(spec: OpSpec, sample: Sample, tmp_path: Path) -> None:
     for task, given, wanted in tasks_of(spec, sample):
-        results, fault = launch(nest(task, device_named("sm_90")), task, given, tmp_path)
-        assert not fault.any()
-        found = results["out0"]
-        if wanted.dtype.kind in "biu" or wanted.dtype.itemsize == 1:
-            assert found.tobytes() == wanted.tobytes() or (found == wanted).all()
-            continue
-        tolerance = 4 * TOLERANCES[wanted.dtype.itemsize]
-        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
+        for kernel in kernels_of(task):
+            results, fault = launch(kernel, task, given, tmp_path)
+            assert not fault.any()
+            found = results["out0"]
+            if wanted.dtype.kind in "biu" or wanted.dtype.itemsize == 1:
+                assert found.tobytes() == wanted.tobytes() or (found == wanted).all()
+                continue
+            tolerance = 4 * TOLERANCES[wanted.dtype.itemsize]
+            np.testing.assert_allclose(
+                found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance
+            )
+
+
+def kernels_of(task: Task) -> Iterator[GpuKernel]:
+    """By the nest, and by windows where it has any."""
+    device = device_named("sm_90")
+    yield nest(task, device)
+    try:
+        yield window(task, device)
+    except NoKernel:
+        return

@@ -14,6 +14,7 @@ from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.products import other_products, product
 from fusewise.codegen.gpu.rows import rows
 from fusewise.codegen.gpu.scans import scan
+from fusewise.codegen.gpu.windows import window
 from fusewise.lower.task import Task
 from fusewise.lower.work import TaskWork
 from fusewise.records import record
@@ -54,6 +55,7 @@ def _nest(task: Task, device: Device, precision: str) -> GpuKernel:
 
 
 FAMILIES: tuple[KernelFamily, ...] = (
+    KernelFamily("window", window),
     KernelFamily("product", product, other_products),
     KernelFamily("attention", attention),
     KernelFamily("scan", scan),

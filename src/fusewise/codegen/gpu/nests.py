@@ -24,7 +24,17 @@ from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, index, walk
 from fusewise.records import record
 
-__all__ = ["RowLayout", "certain_reductions", "finished", "layout_of", "nest", "next_power", "row_scope", "understood"]
+__all__ = [
+    "RowLayout",
+    "certain_reductions",
+    "finished",
+    "flat_over",
+    "layout_of",
+    "nest",
+    "next_power",
+    "row_scope",
+    "understood",
+]
 
 Axes = Sequence[tuple[str, int]]
 
@@ -159,11 +169,19 @@ def _flat(writer: TritonWriter, device: Device) -> tuple[int, int, str]:
     loops = any(node.op == "reduce" for store in writer.task.stores for node in walk(store.value))
     block = max(1, min(next_power(count), max(128, min(WIDEST, next_power(count // device.sms // 2)))))
     block = min(block, 128) if loops else block
+    flat_over(writer, block)
+    return -(-count // block), warps_for(block, 1 if loops else 4), f"flat, {block} elements to a block"
+
+
+def flat_over(writer: TritonWriter, block: int) -> int:
+    """Writes a lane for each element, so many to a block; gives blocks."""
+    axes = list(writer.task.ranges.items())
+    count = math.prod(extent for _, extent in axes)
     number, bounds = _numbered(writer, block, count)
     scope = Scope(writer, decoded(writer, number, axes), tuple(bounds))
     for store in writer.task.stores:
         scope.store(store)
-    return -(-count // block), warps_for(block, 1 if loops else 4), f"flat, {block} elements to a block"
+    return -(-count // block)
 
 
 def warps_for(elements: int, each: int, most: int = 8) -> int:
