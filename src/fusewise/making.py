@@ -166,16 +166,15 @@ def gpu_planned(
     """
     from fusewise.codegen.gpu.assemble import gpu_program
     from fusewise.codegen.gpu.costs import GPU_LIMITS, prices_of
-    from fusewise.codegen.gpu.legal import for_gpu, gpu_passes
-    from fusewise.passes.pipeline import run
+    from fusewise.codegen.gpu.legal import clean_for_gpu, for_gpu
 
     trace = making.trace if trace is None else trace
-    clean = run(bound, gpu_passes(making.passes), trace, exact=making.exact)
-    graph = for_gpu(clean, making.precision, trace, exact=making.exact)
+    clean, precision = clean_for_gpu(bound, making.precision, trace, making.passes, exact=making.exact)
+    graph = for_gpu(clean, precision, trace, exact=making.exact)
     ways = {} if choice is None else choice.ways
     priced = replace(costs or CostSource(), prices=prices_of(making.device))
     groups = plan(graph, trace, making.fusion, costs=priced, limits=GPU_LIMITS)
     program = gpu_program(
-        groups.partition, making.device, making.precision, trace, strict=making.strict, exact=making.exact, ways=ways
+        groups.partition, making.device, precision, trace, strict=making.strict, exact=making.exact, ways=ways
     )
     return GpuPlanned(bound, clean, graph, groups, program)

@@ -16,12 +16,13 @@ from fusewise.codegen.gpu.device import Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.program import GpuProgram, GpuStep
 from fusewise.errors import InvalidData, UnsupportedModel
-from fusewise.ir.dtypes import FLOAT32, INT64
-from fusewise.ir.graph import Graph
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT64
+from fusewise.ir.graph import Constant, Graph
 from fusewise.lower.program import HostStep, PackedInParts, Packing, RowsOf
 from fusewise.lower.task import Task
 from fusewise.making import GpuMaking, gpu_planned
 from fusewise.ops.build import GraphBuilder
+from fusewise.passes.later import rounded
 from fusewise.runtime.gpu.executable import GpuExecutable
 from fusewise.runtime.gpu.fake import FakeDriver
 from fusewise.trace import Trace
@@ -124,6 +125,49 @@ def test_a_position_out_of_bounds_is_told_with_its_node(device: FakeDriver) -> N
             with pytest.raises(InvalidData, match=f"'{node}'.*finds {bad} "):
                 model.run(None, {**feeds, name: np.full_like(feeds[name], bad)})
         model.run(None, feeds)
+
+
+def in_float16() -> Graph:
+    """A product, a normalisation, an activation and attention that is written out, of float16 as a model stores it."""
+    b = GraphBuilder("halves")
+
+    def constant(*shape: int) -> str:
+        return b.constant((floats(*shape) / 4).astype(np.float16))
+
+    x = b.input("x", (8, 32), FLOAT16)
+    h = b.op("Add", b.op("MatMul", x, constant(32, 32)), constant(32))
+    h = b.op("LayerNormalization", h, constant(32), constant(32))
+    q = b.op("Reshape", b.op("Relu", h), b.constant([1, 2, 8, 16]))
+    scores = b.op("Softmax", b.op("MatMul", q, b.op("Transpose", q, perm=[0, 1, 3, 2])))
+    return b.finish(b.op("MatMul", scores, q))
+
+
+def test_models_in_float16_multiply_float16_and_lose_no_fusion(device: FakeDriver) -> None:
+    graph, feeds = in_float16(), {"x": floats(8, 32).astype(np.float16)}
+    planned = gpu_planned(graph, GpuMaking(SM_90))
+    assert planned.program.precision == "float16"
+    assert "Attention" in {node.op for node in planned.graph.nodes}
+    products = [kernel for kernel in planned.program.kernels if kernel.symbol.startswith("product")]
+    assert products
+    for kernel in products:
+        types = dict(zip(kernel.arguments, kernel.types, strict=True))
+        assert types["in0"] == types["const0"] == "fp16"
+    (wanted,) = answers_by_nodes(graph, feeds)
+    with GpuExecutable(planned.program, device) as model:
+        (found,) = model.run(None, feeds)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.astype(np.float32), wanted.astype(np.float32), rtol=0, atol=0.01)
+    assert program_of(graph, exact=True).precision == "exact"
+
+
+def test_weights_of_16_bits_stay_so(device: FakeDriver) -> None:
+    b = GraphBuilder("short")
+    x, w = b.input("x", (16, 64)), b.constant(floats(64, 64))
+    graph = b.finish(b.op("MatMul", x, w))
+    stored = Constant(graph.constants[w].array.astype(np.float16))
+    graph = graph.replace(constants={w: rounded(stored, FLOAT32)})
+    program = checked(device, graph, {"x": floats(16, 64)})
+    assert sum(one.nbytes for one in program.buffers if one.kind == "constant") == stored.type.nbytes
 
 
 def test_nothing_at_all(device: FakeDriver) -> None:
