@@ -113,7 +113,7 @@ PROJECTIONS = """
 def test_projections_become_one_product_with_one_bias(rewrites: Any) -> None:
     rewrites(
         lambda graph, trace: before_split(combine_products(graph, trace), trace),
-        f"{PROJECTIONS}return r, s\n",
+        f"{PROJECTIONS}f = Softmax(r)\ng = Softmax(s)\nreturn f, g\n",
         """
         constant v_combined = #
         constant n_p_combined_widths = [3, 5]
@@ -121,7 +121,9 @@ def test_projections_become_one_product_with_one_bias(rewrites: Any) -> None:
         n_p_combined = MatMul(x, v_combined)
         n_p_combined_add = Add(b_joined, n_p_combined)
         r, s = Split(n_p_combined_add, n_p_combined_widths) {axis=1}
-        return r, s
+        f = Softmax(r)
+        g = Softmax(s)
+        return f, g
         """,
     )
 
@@ -141,6 +143,10 @@ def test_a_branch_that_would_be_copied_stays(refuses: Any, reader: str) -> None:
     refuses(combine_products, READ.format(projections=PROJECTIONS.strip(), reader=reader))
 
 
+def test_a_branch_that_the_user_gets_stays(refuses: Any) -> None:
+    refuses(combine_products, f"{PROJECTIONS}f = Softmax(s)\nreturn f, r")
+
+
 @pytest.mark.parametrize(
     "reader",
     ["t = Reshape(r, apart)\nu = Transpose(t) {perm=[1,0,2]}", "t = Transpose(r)\nu = Reshape(t, rows)"],
@@ -157,5 +163,7 @@ READ = """
         constant rows: int64[3] = [3, 2, 1]
         {projections}
         {reader}
-        return u, s
+        f = Softmax(u)
+        g = Softmax(s)
+        return f, g
         """

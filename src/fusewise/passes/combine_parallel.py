@@ -47,9 +47,9 @@ def combine_dense(graph: Graph, trace: Trace) -> Graph:
 def combine_products(graph: Graph, trace: Trace) -> Graph:
     """What `combine_conv2d` and `combine_dense` combine, where that leaves fewer kernels.
 
-    A branch that a Concat gets writes its result where that wants it, and would have to be copied there from a wider result, as
-    would one whose elements a reshape wants beside each other: these stay by themselves. Others are combined with those behind
-    which the same is done to each element, which belongs to their kernel then (`before_split`).
+    A branch that a Concat or the user gets writes its result where that wants it, and would have to be copied there from a wider
+    result, as would one whose elements a reshape wants beside each other: these stay by themselves. Others are combined with those
+    behind which the same is done to each element, which belongs to their kernel then (`before_split`).
     """
 
     def unless_copied(alike: Alike) -> Alike:
@@ -140,22 +140,25 @@ def _static(graph: Graph, value: str) -> TensorType | None:
 def _is_copied_as_part(graph: Graph, node: Node) -> bool:
     """Would the result have to be copied, were it a part of a wider one?
 
-    That is where a Concat gets it, at once or by way of operators that work element by element or move elements, or where a reshape
-    joins the axis along which it would be a part with others.
+    That is where a Concat or the user gets it, at once or by way of operators that work element by element or move elements, or
+    where a reshape joins the axis along which it would be a part with others.
     """
     axis: int | None = 1 if node.op == "Conv" else graph.tensor(node.outputs[0]).rank - 1
-    while users := [graph.nodes[n] for n in graph.users[node.outputs[0]]]:
+    while node.outputs[0] not in graph.output_set:
+        users = [graph.nodes[n] for n in graph.users[node.outputs[0]]]
         if any(not user.domain and _takes_whole(graph, user, axis) for user in users):
             return True
+        if len(users) != 1:
+            return False
         node = users[0]
-        if len(users) > 1 or len(node.outputs) != 1 or not bijective_operands(graph, node):
+        if len(node.outputs) != 1 or not bijective_operands(graph, node):
             return False
         if node.op in RESHAPES:
             axis = None
         elif node.op == "Transpose" and axis is not None:
             permutation = node.attribute("perm", tuple(range(graph.tensor(node.outputs[0]).rank))[::-1])
             axis = permutation.index(axis)
-    return False
+    return True
 
 
 def _done_behind(graph: Graph, node: Node) -> tuple[tuple[str, str], ...]:
