@@ -453,7 +453,7 @@ def bench(
 
     wanted, rest = ComparisonSettings.taken_from(settings)
     chosen = options_from(options, rest)
-    peers_named(tuple(wanted.against), chosen.device)  # so that a name that there is not is told at once
+    peers_named(wanted.named(chosen.device), chosen.device)  # so that a name that there is not is told at once
     progress("loading", 0.0)
     source = made_here(model)
     graph = _bound(source, chosen) if wanted.sizes else sized_at(_bound(source, chosen), {})

@@ -28,17 +28,24 @@ Progress = Callable[[str, float], None]
 class ComparisonSettings:
     """What to compare with, and how.
 
-    `against`: names of runtimes. Inputs are drawn from `seed`. `budget` says how long to time. `program` is the same model saved by
-    `torch.export.save`, which the peers `torch` and `torch.compile` need. With `weigh` off, load time and peak memory are not
-    measured. Given values of symbols as `sizes`, all runtimes take the model with free dimensions, and each has a row for itself.
+    `against`: names of runtimes; None for ONNX Runtime, on a GPU by its CUDA provider where that is installed. Inputs are drawn
+    from `seed`. `budget` says how long to time. `program` is the same model saved by `torch.export.save`, which the peers `torch`
+    and `torch.compile` need. With `weigh` off, load time and peak memory are not measured. Given values of symbols as `sizes`,
+    all runtimes take the model with free dimensions, and each has a row for itself.
     """
 
-    against: Sequence[str] = ("onnxruntime",)
+    against: Sequence[str] | None = None
     seed: int = 0
     budget: TimingBudget | None = None
     weigh: bool = True
     program: str | Path | None = None
     sizes: Sequence[Mapping[str, int]] = ()
+
+    def named(self, device: str) -> tuple[str, ...]:
+        """The runtimes to compare a model on `device` with."""
+        from fusewise.benchmarking.peers import usual_peers
+
+        return usual_peers(device)[0] if self.against is None else tuple(self.against)
 
     @staticmethod
     def taken_from(settings: Mapping[str, Any]) -> tuple[ComparisonSettings, dict[str, Any]]:
@@ -116,7 +123,7 @@ def compared(
     from fusewise.runtime.host import worker_count
 
     peers, threads, sizes = (
-        peers_named(tuple(settings.against), options.device),
+        peers_named(settings.named(options.device), options.device),
         worker_count(options.threads),
         settings.sizes,
     )

@@ -157,3 +157,14 @@ def test_torch_on_a_device(tmp_path, monkeypatch):
     assert modes == ["max-autotune"]
     with pytest.raises(UsageError, match="torch.compile cannot be compared with: PyTorch .* finds no GPU"):
         peers_named(("torch.compile",), "cuda")
+
+
+def test_the_usual_runtime_is_that_of_the_device(request):
+    from fusewise.benchmarking.peers import usual_peers
+
+    assert usual_peers() == (("onnxruntime",), "")
+    pytest.importorskip("onnxruntime")
+    names, reason = usual_peers("cuda")
+    assert names == () and "onnxruntime-gpu" in reason
+    request.getfixturevalue("runtime")
+    assert usual_peers("cuda") == (("onnxruntime-cuda",), "")

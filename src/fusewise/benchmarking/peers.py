@@ -19,7 +19,7 @@ import numpy as np
 from fusewise.errors import UsageError
 from fusewise.words import no_such
 
-__all__ = ["OURS", "PEERS", "Peer", "Session", "Subject", "opener_of", "peers_named"]
+__all__ = ["OURS", "PEERS", "Peer", "Session", "Subject", "opener_of", "peers_named", "usual_peers"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,18 @@ def peers_named(names: tuple[str, ...], device: str = "cpu") -> tuple[Peer, ...]
             if reason:
                 raise UsageError(f"{name} cannot be compared with: {reason}")
     return tuple(table[name] for name in names)
+
+
+def usual_peers(device: str = "cpu") -> tuple[tuple[str, ...], str]:
+    """The names of what a model on `device` is compared with where nobody says, and why there are none: ONNX Runtime, on a GPU by
+    its CUDA provider."""
+    if device == "cpu":
+        return ("onnxruntime",), ""
+    try:
+        peers_named(("onnxruntime-cuda",), device)
+    except UsageError as reason:
+        return (), str(reason)
+    return ("onnxruntime-cuda",), ""
 
 
 def opener_of(peer: Peer, device: str = "cpu") -> Opener:

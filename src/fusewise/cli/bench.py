@@ -38,6 +38,7 @@ from fusewise.cli.options import (
     sizes_of,
 )
 from fusewise.cli.reports import ReportFile, check_report, write_report
+from fusewise.cli.streams import note
 from fusewise.errors import UsageError
 from fusewise.files import write_text
 
@@ -47,11 +48,12 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 Versus = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--vs",
         metavar="NAMES",
-        help="Runtimes, comma-separated: onnxruntime, openvino, for file.py:NAME also torch and torch.compile; or none.",
+        help="Runtimes, comma-separated: onnxruntime, openvino, for file.py:NAME also torch and torch.compile, with --device cuda"
+        " onnxruntime-cuda and tensorrt; or none. Where nobody says: onnxruntime, or onnxruntime-cuda.",
     ),
 ]
 Runs = Annotated[int, typer.Option("--runs", min=1, help="At least so many timed runs of each runtime.")]
@@ -80,7 +82,7 @@ Weigh = Annotated[bool, typer.Option("--weigh/--no-weigh", help="Measure load ti
 def bench(
     context: typer.Context,
     model: ModelName,
-    vs: Versus = "onnxruntime",
+    vs: Versus = None,
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
@@ -124,7 +126,7 @@ def bench(
     check_report(report)
     check_for_cpu(device, report=report, profile=profile, trace=trace, memory=memory, caches=caches)
     levels = None if caches is None else parsed_levels(caches)
-    peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
+    peers, alone = _peers(vs, device)
     with progress() as tell, _module(model_of(model, exported), peers, device) as (subject, program):
         if batch is not None:
             subject, symbols = batched(subject, batch)
@@ -147,6 +149,8 @@ def bench(
         if counting is not None:
             found["memory"] = counting(tell)
         document = None if report is None else api.report(subject, options, seed=seed, progress=tell).document
+    if alone:
+        note(f"compared with nothing: {alone}")
     found["model"] = model
     if trace is not None:
         write_text(trace, text.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
@@ -157,6 +161,15 @@ def bench(
         from fusewise.reporting.document.bench import bench_part
 
         write_report(context, report, model, "bench", {**document, "bench": bench_part(found)})
+
+
+def _peers(vs: str | None, device: str) -> tuple[tuple[str, ...], str]:
+    """The names that `--vs` has, or the usual ones, and why there are none of these."""
+    from fusewise.benchmarking.peers import usual_peers
+
+    if vs is not None:
+        return tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none")), ""
+    return usual_peers(device)
 
 
 @contextmanager
