@@ -16,6 +16,7 @@ SHOWN = ("text", "toml", "json", "yaml", "dockerfile", "mermaid")
 SKIPPED = {
     "README.md": 2,
     "docs/explanations.md": 1,
+    "docs/how-to/gpu.md": 1,
     "docs/how-to/serve-a-model.md": 1,
     "docs/passes.md": 1,
     "docs/plan-search.md": 1,

@@ -84,7 +84,7 @@ def _torch(folder: Path) -> dict[str, Any]:
 
 HOW_TO = (
     *("a-slow-kernel", "a-wrong-answer", "another-machine", "cache-in-ci", "containers-and-threads"),
-    *("report-a-problem", "serve-a-model", "sign-files"),
+    *("gpu", "report-a-problem", "serve-a-model", "sign-files"),
 )
 
 OWNED: Mapping[str, Callable[[Path], dict[str, Any]]] = MappingProxyType(
