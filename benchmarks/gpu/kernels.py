@@ -159,8 +159,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     precisions = given.precisions.split(",")
     if given.sample is None:
         print("| model | launches | host steps | kernels | new | failed |\n|" + " --- |" * 6, flush=True)
+        told = 0
         for name in names:
             print(row_text(check.model(name, precisions)), flush=True)
+            for one in check.failures[told:]:
+                print(f"{one['device']} {one['kernel']} ({one['way']}): {one['why']}", file=sys.stderr, flush=True)
+            told = len(check.failures)
     else:
         _check_sample(check, names, precisions, given.sample)
     if given.json is not None:

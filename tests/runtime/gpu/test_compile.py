@@ -2,6 +2,7 @@
 
 import importlib.util
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fusewise.codegen.gpu.device import device_named
 from fusewise.errors import FusewiseError
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.gpu import compile as compiling
+from fusewise.runtime.gpu import triton_compile
 from fusewise.runtime.gpu.compile import TritonCompiler, compiled
 from fusewise.runtime.gpu.driver import Launch, NoTriton, Span, runs_on
 
@@ -128,3 +130,19 @@ def test_assembly_of_a_kernel(compiler):
     text = compiler.assembly(saxpy(100), SM_80)
     assert ".target sm_80" in text and ".entry saxpy" in text and "fma.rn.f32" in text
     assert "fma.rn.f32" not in compiler.assembly(saxpy(100), SM_80, contracted=False)
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("line", "stack"),
+    [("STL.64 [R1+0x8], R4 ;", 48), ("@!P0 LDL R4, [R1] ;", 48), ("LDG.E R4, desc[UR4][R2.64] ;", 0), ("", 0)],
+)
+def test_memory_that_no_instruction_touches_is_no_spill(line, stack, monkeypatch, tmp_path):
+    """LLVM leaves a stack of some bytes where it optimised away what lay there."""
+
+    def told(command, **how):
+        words = "Function f:\n REG:128 STACK:40 SHARED:0 LOCAL:8" if "-res-usage" in command else f"/*0010*/ {line}"
+        return SimpleNamespace(stdout=words)
+
+    monkeypatch.setattr(triton_compile.subprocess, "run", told)
+    assert triton_compile._resources(b"", tmp_path) == (128, stack)

@@ -25,7 +25,7 @@ from fusewise.runtime.gpu.process import TritonProcess, TritonStopped, require_t
 
 __all__ = ["TritonCompiler", "compiled"]
 
-_FORM = 1
+_FORM = 2
 """Changes with what is asked of Triton, and with how a cubin is kept."""
 
 _JOB = "fusewise.runtime.gpu.triton_compile:compiling"

@@ -17,6 +17,8 @@ __all__ = ["compiling", "function_in"]
 
 _PRODUCTS = re.compile(r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b")
 """Instructions of PTX that multiply tiles on tensor cores."""
+_LOCAL = re.compile(r"\b(?:LDL|STL)\b")
+"""Instructions of machine code that touch a thread's own memory."""
 _HELD_ALIGNMENT = 16
 """Bytes: the most that Triton makes use of."""
 
@@ -97,12 +99,17 @@ def _figures(made: Any, symbol: str, parameters: int, folder: Path) -> dict[str,
 
 
 def _resources(cubin: bytes, folder: Path) -> tuple[int, int]:
-    """Registers of a thread, and bytes of its memory, as NVIDIA's tool tells them."""
+    """Registers of a thread, and bytes of its memory, as NVIDIA's tool tells them. Memory that is set aside and that no instruction
+    touches does not count: LLVM leaves some of what it optimised away."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
-    told = subprocess.run([tool, "-res-usage", path], capture_output=True, text=True, check=True).stdout
-    figures = {name: int(value) for name, value in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", told)}
-    return figures["REG"], figures["STACK"] + figures["LOCAL"]
+
+    def told(what: str) -> str:
+        return subprocess.run([tool, what, path], capture_output=True, text=True, check=True).stdout
+
+    figures = {name: int(value) for name, value in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", told("-res-usage"))}
+    stack = figures["STACK"] + figures["LOCAL"]
+    return figures["REG"], stack if stack and _LOCAL.search(told("-sass")) else 0
