@@ -12,6 +12,7 @@ from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.products import other_products, product
+from fusewise.codegen.gpu.reductions import reduction
 from fusewise.codegen.gpu.rows import rows
 from fusewise.codegen.gpu.scans import scan
 from fusewise.codegen.gpu.windows import window
@@ -60,6 +61,7 @@ FAMILIES: tuple[KernelFamily, ...] = (
     KernelFamily("attention", attention),
     KernelFamily("scan", scan),
     KernelFamily("rows", _rows),
+    KernelFamily("reduction", reduction),
     KernelFamily("nest", _nest),
 )
 """In the order in which they are asked. The last accepts every task that has a definition, and is never refused by name."""
