@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any
 
 from fusewise.errors import FusewiseError
@@ -142,22 +143,29 @@ class TritonProcess:
 
 
 def serve(make: Callable[..., Job], folder: str, arguments: Sequence[int]) -> None:
-    """Answer requests from standard input until it is closed, by the job that `make(folder, *arguments)` gives. What Triton
-    prints goes to standard error."""
+    """Answer requests from standard input by the job that `make(folder, *arguments)` gives. What Triton prints goes to standard
+    error. The process ends when standard input is closed, also in the middle of a job: whoever asked is gone then."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    requests = SimpleQueue[dict[str, Any]]()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     job = make(folder, *arguments)
     while True:
-        try:
-            request, _ = _received(sys.stdin.buffer)
-        except EOFError:
-            return
+        request = requests.get()
         try:
             answer, blob = job(request)
         except Exception as error:
             root = _root(error)
             answer, blob = {"error": type(root).__name__, "text": _sentence(root)}, b""
         _send(answers, answer, blob)
+
+
+def _listen(requests: SimpleQueue[dict[str, Any]]) -> None:
+    while True:
+        try:
+            requests.put(_received(sys.stdin.buffer)[0])
+        except EOFError:
+            os._exit(0)
 
 
 def _root(error: BaseException) -> BaseException:
