@@ -84,12 +84,6 @@ def roofline(times: Mapping[str, Any]) -> Chart | None:
         scale=alt.Scale(type="log", domain=[figure(least), figure(most)], nice=False, clamp=True),
         axis=_powers(alt, least, most),
     )
-    roof = alt.Chart(inline(lines)).mark_line(style="limit").encode(x=x, y=y, detail="name:N")
-    name = alt.Chart(inline(names)).encode(x=x, y=y, text="name:N")
-    slopes = name.transform_filter("datum.slope").mark_text(
-        style="limit-text", align="left", baseline="top", dx=6, dy=3, clip=True
-    )
-    flat = name.transform_filter("!datum.slope").mark_text(style="limit-text", align="right", baseline="bottom", dy=-4)
     marks = (
         alt.Chart(inline(points))
         .mark_circle(opacity=0.65, cursor="pointer")
@@ -101,7 +95,7 @@ def roofline(times: Mapping[str, Any]) -> Chart | None:
             tooltip=_told(alt, alt.Tooltip("intensity:Q", title="FLOP for each byte", format=",.3~g")),
         )
     )
-    drawn = alt.layer(roof, slopes, flat, marks).properties(width="container", height=340)
+    drawn = alt.layer(*_roof(alt, lines, names, x, y), marks).properties(width="container", height=340)
     left = sum(row["share"] for row in groups) - sum(row["share"] for row in counted)
     rest = (
         f" Groups that are not drawn, with next to no arithmetic, take {left:.0%} of the time." if left >= 0.005 else ""
@@ -124,6 +118,17 @@ def roofline(times: Mapping[str, Any]) -> Chart | None:
             ),
         ],
     )
+
+
+def _roof(alt: Any, lines: Sequence[Row], names: Sequence[Row], x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """What the machine can do, as lines, and the names of those that rise and of those that do not."""
+    roof = alt.Chart(inline(lines)).mark_line(style="limit").encode(x=x, y=y, detail="name:N")
+    name = alt.Chart(inline(names)).encode(x=x, y=y, text="name:N")
+    slopes = name.transform_filter("datum.slope").mark_text(
+        style="limit-text", align="left", baseline="top", dx=6, dy=3, clip=True
+    )
+    flat = name.transform_filter("!datum.slope").mark_text(style="limit-text", align="right", baseline="bottom", dy=-4)
+    return roof, slopes, flat
 
 
 def timeline(times: Mapping[str, Any], steps: Sequence[Row]) -> Chart | None:

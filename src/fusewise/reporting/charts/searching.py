@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fusewise.reporting.charts.entry import Chart, altair, entry, figure, inline, worded
 
@@ -26,13 +27,7 @@ def search_path(
     """
     alt = altair()
     best = min(range(len(costs)), key=lambda k: costs[k])
-    rows = []
-    for k, cost in enumerate(costs):
-        change = "input" if not k else "higher" if cost > costs[k - 1] else "lower or equal"
-        row = {"step": k, "cost": figure(cost, 6), "rule": names[k - 1] if k else "input", "change": change}
-        ceiling = ceilings[k] if k < len(ceilings) else None
-        bound = {} if ceiling is None else {"ceiling": figure(ceiling, 6)}
-        rows.append({**row, **bound, "select": f"search:{k}"})
+    rows = list(_graphs_on_the_way(costs, names, ceilings))
     x = alt.X("step:Q", title="substitution", axis=alt.Axis(format=",d", tickMinStep=1, tickCount=10, grid=False))
     y = alt.Y("cost:Q", title=f"cost, {unit}", scale=alt.Scale(zero=False, padding=22), axis=alt.Axis(tickCount=6))
     data = inline(rows)
@@ -70,6 +65,18 @@ def search_path(
         drawn,
         [("", "substitution", f"cost, {unit}"), *((row["step"], row["rule"], row["cost"]) for row in rows)],
     )
+
+
+def _graphs_on_the_way(
+    costs: Sequence[float], names: Sequence[str], ceilings: Sequence[float | None]
+) -> Iterator[dict[str, Any]]:
+    """The input and the graph after each substitution, as points."""
+    for k, cost in enumerate(costs):
+        change = "input" if not k else "higher" if cost > costs[k - 1] else "lower or equal"
+        row = {"step": k, "cost": figure(cost, 6), "rule": names[k - 1] if k else "input", "change": change}
+        ceiling = ceilings[k] if k < len(ceilings) else None
+        bound = {} if ceiling is None else {"ceiling": figure(ceiling, 6)}
+        yield {**row, **bound, "select": f"search:{k}"}
 
 
 def plan_costs(
