@@ -156,6 +156,11 @@ def test_a_branch_whose_part_is_a_view_does_not(parse: Any, reader: str) -> None
     assert [node.op for node in combine_products(graph, Trace()).nodes].count("MatMul") == 1
 
 
+def test_a_branch_that_the_users_result_is_computed_from_does_not(parse: Any) -> None:
+    graph = parse(f"input z: float32[2,3]\n{PROJECTIONS.strip()}\nf = Softmax(s)\ng = Add(r, z)\nreturn f, g")
+    assert [node.op for node in combine_products(graph, Trace()).nodes].count("MatMul") == 1
+
+
 READ = """
         input y: float32[2,1]
         constant flat: int64[1] = [6]

@@ -144,13 +144,15 @@ def _is_copied_as_part(graph: Graph, node: Node) -> bool:
     where a reshape joins the axis along which it would be a part with others.
     """
     axis: int | None = 1 if node.op == "Conv" else graph.tensor(node.outputs[0]).rank - 1
+    alone = True  # and not computed with others, whose kernel then writes it
     while node.outputs[0] not in graph.output_set:
         users = [graph.nodes[n] for n in graph.users[node.outputs[0]]]
         if any(not user.domain and _takes_whole(graph, user, axis) for user in users):
             return True
         if len(users) != 1:
             return False
-        node = users[0]
+        value, node = node.outputs[0], users[0]
+        alone = alone and all(v == value or v in graph.constants for v in node.reads)
         if len(node.outputs) != 1 or not bijective_operands(graph, node):
             return False
         if node.op in RESHAPES:
@@ -158,7 +160,7 @@ def _is_copied_as_part(graph: Graph, node: Node) -> bool:
         elif node.op == "Transpose" and axis is not None:
             permutation = node.attribute("perm", tuple(range(graph.tensor(node.outputs[0]).rank))[::-1])
             axis = permutation.index(axis)
-    return True
+    return alone
 
 
 def _done_behind(graph: Graph, node: Node) -> tuple[tuple[str, str], ...]:
