@@ -16,7 +16,7 @@ from fusewise.codegen.gpu.device import Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.program import GpuProgram, GpuStep
 from fusewise.errors import InvalidData, UnsupportedModel
-from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT64
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, INT64, STRING
 from fusewise.ir.graph import Constant, Graph
 from fusewise.lower.program import HostStep, PackedInParts, Packing, RowsOf
 from fusewise.lower.task import Task
@@ -184,6 +184,12 @@ def test_sizes_have_to_be_known() -> None:
     x = b.input("x", ("batch", 3))
     with pytest.raises(UnsupportedModel, match=r"some are free: x\[batch,3\]; give each a size"):
         program_of(b.finish(b.op("Relu", x)))
+
+
+def test_inputs_have_to_lie_in_memory() -> None:
+    b = GraphBuilder("words")
+    with pytest.raises(UnsupportedModel, match=r"^input 'x' is string\[2\], which no memory of a GPU holds$"):
+        program_of(b.finish(b.op("Identity", b.input("x", (2,), STRING))))
 
 
 def test_kernels_are_refused_by_name() -> None:

@@ -23,7 +23,7 @@ from fusewise.codegen.gpu.program import (
     check_program,
     planned,
 )
-from fusewise.codegen.steps.draft import Area, Pointer, PortDraft, ProgramDraft, first_draft
+from fusewise.codegen.steps.draft import Area, Pointer, PortDraft, ProgramDraft, first_draft, in_memory
 from fusewise.codegen.steps.pointers import SITE_BYTES, constant_area, host_read, host_write, value_area
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Graph, SizesConstant
@@ -63,7 +63,7 @@ def gpu_program(
 
     Raises `UnsupportedModel` for a model of free dimensions, and with `strict` when nodes run on the host, which it lists.
     """
-    _require_known_sizes(partition.graph)
+    _require_inputs(partition.graph)
     precision = "exact" if exact else precision
     choice = GpuChoice(device, precision if precision in _PRODUCTS else "float32", ways)
     draft, chosen = _lowered(partition, choice, trace, exact)
@@ -90,7 +90,7 @@ def gpu_program(
     return program
 
 
-def _require_known_sizes(graph: Graph) -> None:
+def _require_inputs(graph: Graph) -> None:
     if graph.growth is not None:
         raise UnsupportedModel("a program for a GPU grows no caches: leave out what grows")
     kinds = ((name, graph.types[name]) for name in graph.inputs)
@@ -103,6 +103,9 @@ def _require_known_sizes(graph: Graph) -> None:
         raise UnsupportedModel(
             f"a program for a GPU is made for known sizes, and some are free: {listed}; give each a size"
         )
+    for name in graph.inputs:
+        if in_memory(graph.types[name]) is None:
+            raise UnsupportedModel(f"input {name!r} is {graph.types[name]}, which no memory of a GPU holds")
 
 
 def _dims(shape: Sequence[object]) -> str:
