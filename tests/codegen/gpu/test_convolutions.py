@@ -8,17 +8,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.codegen.gpu.interpreting import needs_triton
 from tests.codegen.gpu.product_tasks import acc, anchored, last, lying, run
-from tests.codegen.gpu.test_nests import DEVICE, at
+from tests.codegen.gpu.test_nests import DEVICE, at, task_of
 
 from fusewise.codegen.gpu.depth import walked
 from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.products import product, suitable
 from fusewise.ir.dtypes import FLOAT16, FLOAT32, DType
 from fusewise.lower.task import Task
-from fusewise.ops.expr import binary, const, index, load, unary
+from fusewise.ops.expr import binary, compare, const, index, load, reduce, select, unary
 
 pytestmark = needs_triton
-RELAXED = settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.generate))
+RELAXED = settings(max_examples=6, deadline=None, phases=(Phase.explicit, Phase.generate))
 ZERO = const(0, index("p0").dtype)
 
 
@@ -118,16 +118,41 @@ def test_weights_are_repacked_once() -> None:
     assert not product(image(16, 16, value=acc(4) + weight), DEVICE).packed
 
 
-def test_transposed_convolutions() -> None:
-    """By their definition, which asks each tap whether it is one; strides leave most of them out."""
-    for strides, kernel, out in (((1, 1), (3, 3), (6, 5)), ((2, 2), (2, 2), (8, 6)), ((2, 1), (3, 3), (9, 5))):
-        task = anchored(
-            "ConvTranspose",
-            [lying("in0", FLOAT32, (1, 16, 4, 3), last(4)), lying("const0", FLOAT32, (16, 9, *kernel), constant=True)],
-            lying("out0", FLOAT32, (1, 9, *out), last(4)),
-            {"strides": strides},
-        )
-        run(task)
+@pytest.mark.parametrize(
+    ("strides", "kernel", "pads", "out", "matrices"),
+    [
+        ((1, 1), (3, 3), (0, 0, 0, 0), (6, 5), 1),
+        ((2, 2), (2, 2), (0, 0, 0, 0), (8, 6), 1),  # all phases are columns
+        ((2, 2), (4, 4), (1, 1, 1, 1), (8, 6), 4),
+        ((2, 3), (3, 5), (0, 1, 1, 1), (8, 9), 3),  # some phases have less taps, and rows of the same data
+        ((2, 1), (3, 3), (0, 0, 0, 0), (9, 5), 1),  # an odd extent has no phases
+    ],
+)
+def test_transposed_convolutions(strides, kernel, pads, out, matrices) -> None:
+    """A product for each phase, of the taps that it has."""
+    task = anchored(
+        "ConvTranspose",
+        [lying("in0", FLOAT32, (1, 16, 4, 3), last(4)), lying("const0", FLOAT32, (16, 9, *kernel), constant=True)],
+        lying("out0", FLOAT32, (1, 9, *out), last(4)),
+        {"strides": strides, "pads": pads},
+    )
+    assert suitable(task).sizes[3] == matrices
+    run(task)
+
+
+def test_what_is_there_under_a_condition_is_read_under_it() -> None:
+    """Also by the factor that the condition is not about, or else there is no such kernel."""
+    i, j, k = (index(name) for name in ("i0", "i1", "k"))
+    x, y = lying("in0", FLOAT32, (17, 40)), lying("in1", FLOAT32, (30, 18))
+    for condition, is_accepted in ((compare("lt", k, 30), True), (compare("lt", k + i, 30), False)):
+        product_ = load("in0", FLOAT32, (i, k)) * load("in1", FLOAT32, (k, j))
+        total = reduce("sum", (("k", 40),), select(condition, product_, 0.0))
+        task = task_of(total, (17, 18), x, y)
+        if is_accepted:
+            run(task)
+        else:
+            with pytest.raises(NoKernel, match="under a condition of the other"):
+                product(task, DEVICE)
 
 
 def test_depthwise_convolutions_are_left_to_others() -> None:

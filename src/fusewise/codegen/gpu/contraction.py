@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 
 from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.nests import understood
+from fusewise.codegen.gpu.phases import in_phases
 from fusewise.codegen.gpu.source import TritonWriter
+from fusewise.codegen.llvm.loops import offset_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8
 from fusewise.lower.task import Task
-from fusewise.ops.expr import Expr, index, walk
+from fusewise.ops.expr import Expr, binary, index, walk
 from fusewise.records import record
 
 __all__ = ["Axes", "Contraction", "Factor", "contraction", "extent_of", "main_load", "steps_of"]
@@ -66,7 +68,7 @@ def extent_of(axes: Axes) -> int:
 
 def contraction(task: Task) -> Contraction:
     """The sum of products that a task is made of; `NoKernel` for other tasks, and those that have nothing to compute."""
-    plain = understood(task)
+    plain = understood(in_phases(task))
     if 0 in plain.extents:
         raise NoKernel("nothing to compute")
     total = _only_sum(plain)
@@ -83,6 +85,8 @@ def contraction(task: Task) -> Contraction:
     if any(node.op == "reduce" and writer.free(node) & dict(depth).keys() for x in factors for node in walk(x)):
         raise NoKernel("a reduction within the sum")
     guards = _guards(writer, conditions, (rows, columns), {*dict(batch), *dict(total.value[1])})
+    if task.anchor is None:  # conditions of operators are those of their data, which is the factor with their axes
+        _require_inside(writer, factors, conditions, (columns, rows))
     kind, values = _multiplied(factors)
     left, right = (Factor(x, guard) for x, guard in zip(values, guards, strict=True))
     return Contraction(plain, total, left, right, rows, columns, batch, depth, kind)
@@ -136,18 +140,34 @@ def _conjuncts(condition: Expr) -> list[Expr]:
 def _guards(
     writer: TritonWriter, conditions: Sequence[Expr], sides: tuple[Axes, Axes], common: set[str]
 ) -> list[Expr | None]:
-    """The conditions of each factor."""
+    """The conditions of each factor: those on its axes, and those on none of either."""
     found: list[Expr | None] = [None, None]
     for condition in conditions:
-        free = writer.free(condition)
-        for side, axes in enumerate(sides):
-            if free <= common | dict(axes).keys():
-                before = found[side]
-                found[side] = condition if before is None else Expr("and", before.dtype, (before, condition))
-                break
-        else:
+        own = [writer.free(condition) <= common | dict(axes).keys() for axes in sides]
+        if not any(own):
             raise NoKernel("a condition on rows and columns")
+        for side in range(2):
+            before = found[side]
+            if own[side]:
+                found[side] = condition if before is None else binary("and", before, condition)
     return found
+
+
+def _require_inside(
+    writer: TritonWriter, factors: tuple[Expr, Expr], conditions: Sequence[Expr], others: tuple[Axes, Axes]
+) -> None:
+    """`NoKernel` where a factor may read nothing that is there unless a condition on the other's axes holds."""
+    for x, axes in zip(factors, others, strict=True):
+        if not any(writer.free(condition) & dict(axes).keys() for condition in conditions):
+            continue
+        for node in walk(x):
+            if node.op != "load":
+                continue
+            operand = writer.task.operand(node.value)
+            low, high = writer.simplifier.range_of(offset_of(writer.simplifier, operand, node.args))
+            least, most = (0, -1) if 0 in operand.shape else operand.span
+            if low < least or high > most:
+                raise NoKernel("a factor that is there under a condition of the other")
 
 
 def _multiplied(factors: tuple[Expr, Expr]) -> tuple[str, tuple[Expr, Expr]]:

@@ -18,7 +18,7 @@ from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
 
-__all__ = ["free_axes", "loop_ranges", "offset_of", "reduction_ranges", "simplified"]
+__all__ = ["cut_axis", "free_axes", "loop_ranges", "offset_of", "reduction_ranges", "simplified"]
 
 Form = Mapping[Expr, int]
 
@@ -49,7 +49,7 @@ def simplified(task: Task) -> Task:
         cut = _divided_axis(flat)
         if cut is None:
             break
-        flat = _cut(flat, *cut)
+        flat = cut_axis(flat, *cut)
     axes = [(f"i{k}", extent) for k, extent in enumerate(flat.extents) if not known_one(extent)]
     flat = _without_units(flat)
     axes = _ordered(flat, axes)
@@ -119,7 +119,7 @@ def _divided_axis(task: Task) -> tuple[int, int] | None:
     return None
 
 
-def _cut(task: Task, axis: int, by: int) -> Task:
+def cut_axis(task: Task, axis: int, by: int) -> Task:
     """Loop `axis` as two loops, the inner one of extent `by`: quotient and remainder become loop variables.
 
     for i < 12: a[i // 4, i % 4]   ->   for i < 3: for j < 4: a[i, j]
