@@ -54,6 +54,23 @@ def compared(device: FakeDriver, graph: Graph, precision: str = "float32", runs:
     return program, max(relative_error(value, right) for value, right in zip(found, wanted, strict=True))
 
 
+def smaller(name: str, size: int) -> Graph:
+    """A model of the zoo for images of another size: all that it computes is as large as that asks for."""
+    model = api.to_onnx(api.load(f"zoo:{name}"))
+    for axis in model.graph.input[0].type.tensor_type.shape.dim[2:]:
+        axis.dim_value = size
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return api.load(model)
+
+
+def test_resnet18_whole(large: FakeDriver) -> None:
+    program, error = compared(large, smaller("resnet18", 32))
+    assert program.launches == len(program.steps), "nothing on the host"
+    assert error < FLOAT32
+
+
 @pytest.mark.parametrize("name", ["resnet_bottleneck", "bert", "mobilenet", "unet"])
 def test_reduced(device: FakeDriver, name: str) -> None:
     program, error = compared(device, scaled(name, Scale(size=16)))
