@@ -173,6 +173,8 @@ gigabytes a second. Not measured on a GPU."""
 _PART_KEYS = 128
 """Keys of a part, at least."""
 _MOST_PARTS = 64
+_FROM_SHARED = 90
+"""The capability from which on tensor cores take operands from shared memory."""
 _LANE_KEYS = 32
 """Keys of a step of one row."""
 
@@ -198,6 +200,10 @@ _TILES: Mapping[str, tuple[_Tiles, ...]] = MappingProxyType(
             _Tiles(((64, 32), (32, 32), (16, 32)), 128, 128),
         ),
         "float32": (_Tiles(((64, 32), (32, 32), (16, 16)), 64, 64), _Tiles(((64, 16), (32, 16)), 128, 64)),
+        "float32, operands in registers": (
+            _Tiles(((64, 16), (32, 16), (16, 16)), 64, 64),
+            _Tiles(((64, 16), (32, 16)), 128, 64),
+        ),
         "exact": (_Tiles(((32, 16), (16, 16)), 64, 64), _Tiles(((16, 16),), 128, 128)),
     }
 )
@@ -256,7 +262,9 @@ def planned(s: GpuAttention, device: Device, precision: str) -> AttentionPlan:
     packed = s.sharing > 1 and s.queries < _PACKED
     count = s.queries * (s.sharing if packed else 1)
     outer = s.batch * (s.heads // (s.sharing if packed else 1))
-    tiles = next((one for one in _TILES[kind] if max(s.width, s.size) <= one.width), _TILES[kind][-1])
+    by_registers = kind == "float32" and device.capability < _FROM_SHARED
+    choices = _TILES["float32, operands in registers" if by_registers else kind]
+    tiles = next((one for one in choices if max(s.width, s.size) <= one.width), choices[-1])
     if count == 1:
         return _one_row(s, device, outer, is_exact)
     widths, chunks = _pieces(s.width), 1
