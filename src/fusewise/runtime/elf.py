@@ -162,7 +162,7 @@ def loaded(images: Sequence[bytes]) -> Code | None:
         relocations = [one.relocations() for one in objects]
     except _Unknown:
         return None
-    except (struct.error, ValueError, IndexError) as error:
+    except (struct.error, ValueError, IndexError, OverflowError) as error:
         raise Unlinkable(f"generated code could not be linked: an object file is damaged ({error})") from None
     defined = _defined(objects)
     outside = {symbol.name for found in relocations for _, symbol, _ in found if not symbol.section} - defined.keys()
