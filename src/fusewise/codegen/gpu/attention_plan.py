@@ -174,7 +174,7 @@ _PART_KEYS = 128
 """Keys of a part, at least."""
 _MOST_PARTS = 64
 _FROM_SHARED = 90
-"""The capability from which on tensor cores take operands from shared memory."""
+"""The capability whose tensor cores take float32 from shared memory so that a larger tile was seen not to spill."""
 _LANE_KEYS = 32
 """Keys of a step of one row."""
 
@@ -200,7 +200,7 @@ _TILES: Mapping[str, tuple[_Tiles, ...]] = MappingProxyType(
             _Tiles(((64, 32), (32, 32), (16, 32)), 128, 128),
         ),
         "float32": (_Tiles(((64, 32), (32, 32), (16, 16)), 64, 64), _Tiles(((64, 16), (32, 16)), 128, 64)),
-        "float32, operands in registers": (
+        "float32, fewer keys": (
             _Tiles(((64, 16), (32, 16), (16, 16)), 64, 64),
             _Tiles(((64, 16), (32, 16)), 128, 64),
         ),
@@ -262,8 +262,8 @@ def planned(s: GpuAttention, device: Device, precision: str) -> AttentionPlan:
     packed = s.sharing > 1 and s.queries < _PACKED
     count = s.queries * (s.sharing if packed else 1)
     outer = s.batch * (s.heads // (s.sharing if packed else 1))
-    by_registers = kind == "float32" and device.capability < _FROM_SHARED
-    choices = _TILES["float32, operands in registers" if by_registers else kind]
+    has_fewer = kind == "float32" and device.capability != _FROM_SHARED
+    choices = _TILES["float32, fewer keys" if has_fewer else kind]
     tiles = next((one for one in choices if max(s.width, s.size) <= one.width), choices[-1])
     if count == 1:
         return _one_row(s, device, outer, is_exact)
