@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fusewise.codegen.gpu.costs import GPU_LIMITS, costs_of, prices_of
+from fusewise.codegen.gpu.costs import GPU_LIMITS, prices_of
 from fusewise.codegen.gpu.device import DEVICES, Device, device_named
-from fusewise.fusion.cost import PROCESSOR, estimate_ns
+from fusewise.fusion.cost import PROCESSOR, CostSource, estimate_ns
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import plan
 from fusewise.fusion.verdicts import Reason
@@ -25,7 +25,7 @@ def on_processor(graph: Graph) -> Kernels:
 
 
 def on_gpu(graph: Graph, name: str = "sm_90") -> Kernels:
-    return described(graph, Trace(), costs=costs_of(device_named(name)), limits=GPU_LIMITS)
+    return described(graph, Trace(), costs=CostSource(prices=prices_of(device_named(name))), limits=GPU_LIMITS)
 
 
 def described(graph: Graph, trace: Trace, **given: object) -> Kernels:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusewise.codegen.gpu.device import Device
-from fusewise.fusion.cost import CostSource, Prices
+from fusewise.fusion.cost import Prices
 from fusewise.fusion.legal import LIMITS
 
-__all__ = ["GPU_LIMITS", "costs_of", "prices_of"]
+__all__ = ["GPU_LIMITS", "prices_of"]
 
 _CACHE_SPEED = 2.0
 """How many times the memory's bytes the cache of the second level gives in a second. Makers do not say; a cautious figure."""
@@ -50,8 +50,3 @@ def prices_of(device: Device) -> Prices:
         full=device.sms * _FULL_LANES,
         row_lanes=_ROW_LANES,
     )
-
-
-def costs_of(device: Device) -> CostSource:
-    """Where the planner's costs come from for `device`: the estimate, at its prices."""
-    return CostSource(prices=prices_of(device))
