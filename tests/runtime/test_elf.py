@@ -167,6 +167,7 @@ def test_parts_outside_of_each_other_are_refused():
     (first,) = struct.unpack_from("<Q", image, relocations + 24)
     (strings,) = struct.unpack_from("<Q", image, symbols + 24)
     tried = [
+        *(changed(image, 40, "<Q", value) for value in (len(image), 1 << 63)),  # where the headers are
         *(changed(image, at + 24, "<Q", value) for at in (*contents, symbols) for value in (len(image), 1 << 62)),
         *(changed(image, at + 32, "<Q", value) for at in (*contents, symbols) for value in (len(image), 1 << 62)),
         *(changed(image, at + 48, "<Q", value) for at in contents for value in (3, 1 << 40)),

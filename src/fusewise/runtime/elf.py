@@ -91,6 +91,8 @@ class _Object:
         self.image = image
         (table,) = struct.unpack_from("<Q", image, 40)
         (count,) = struct.unpack_from("<H", image, 60)
+        if table + 64 * count > len(image):
+            raise ValueError("its table of sections reaches beyond it")
         self.sections = [_Section(*struct.unpack_from("<IIQQQQIIQQ", image, table + 64 * k)) for k in range(count)]
         for section in self.sections:
             if section.kind in _IN_FILE and section.offset + section.nbytes > len(image):

@@ -1,28 +1,27 @@
-"""Kernels for GPUs in Triton's interpreter, over NumPy arrays, with a look at every address; and what they compute by other means.
+"""Kernels for GPUs in Triton's interpreter, with a look at every address; and what they compute by other means.
 
-The interpreter lacks libdevice, for which NumPy's functions stand. Three of its faults are mended: it cuts numbers off where the
-machine rounds to bfloat16, multiplies tiles of it as the integers that their bits are, and takes the answer of a comparison for a
-number of the type that was compared, which shows where it is a scalar.
+The interpreter is that of the simulated device (`runtime.gpu.triton_interpret`), in a process of its own: PyTorch imports Triton to
+compile, and a process has it one way only.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-from fusewise.codegen.gpu.kernel import FAULT, IMPORTS, SCRATCH, GpuKernel
+from fusewise.codegen.gpu.kernel import FAULT, SCRATCH, GpuKernel
 from fusewise.lower.interpret import interpret_task
 from fusewise.lower.task import Operand, Task
+from fusewise.runtime.arena import address_of
+from fusewise.runtime.gpu.process import TritonProcess
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -30,156 +29,72 @@ needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installe
 
 GUARD = 64
 """Elements before and behind an operand, which nobody may touch."""
+_ROOM = 1 << 30
+"""Bytes of address space that are shared with the interpreter; only what is touched is memory."""
 
 
 class OutsideOperands(AssertionError):
     """A lane touched what is no element of an operand that it may touch."""
 
 
-@contextmanager
-def _interpreting() -> Iterator[None]:
-    """Triton's functions are interpreted where they are defined in here."""
-    before = os.environ.get("TRITON_INTERPRET")
-    os.environ["TRITON_INTERPRET"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TRITON_INTERPRET"]
-        else:
-            os.environ["TRITON_INTERPRET"] = before
-
-
-_NUMPY_NAMES = {f"a{name}{h}": f"arc{name}{h}" for name in ("sin", "cos", "tan") for h in ("", "h")} | {"pow": "power"}
-
-
-class _Libdevice:
-    """NumPy's functions by libdevice's names, on tensors of one shape."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def applied(*values: Any) -> Any:
-            import triton.language as tl
-            from triton.runtime.interpreter import TensorHandle
-
-            assert all(value.type == values[0].type for value in values), "libdevice takes operands of one type"
-            assert values[0].dtype.name in ("fp32", "fp64")
-            found = getattr(np, _NUMPY_NAMES.get(name, name))(*(value.handle.data for value in values))
-            return tl.tensor(TensorHandle(np.asarray(found), values[0].handle.dtype), values[0].type)
-
-        return applied
-
-
-class _Watch:
-    """The addresses that a launch may read and write, one by one."""
+class _Interpreter:
+    """A process of Triton's interpreter, and memory that it shares."""
 
     def __init__(self) -> None:
-        self.readable = self.writable = np.zeros(0, np.uint64)
+        descriptor = os.memfd_create("fusewise-test-device")
+        os.ftruncate(descriptor, _ROOM)
+        self.memory = np.frombuffer(mmap.mmap(descriptor, _ROOM), np.uint8)
+        self.base = address_of(self.memory)
+        self.process = TritonProcess(
+            "fusewise.runtime.gpu.triton_interpret:interpreting",
+            (descriptor, _ROOM),
+            (descriptor,),
+            {"TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        )
+        self._taken = 0
 
-    def check(self, addresses: np.ndarray, mask: np.ndarray, allowed: np.ndarray) -> None:
-        touched, wanted = np.broadcast_arrays(addresses, mask)
-        if not np.isin(touched[wanted], allowed).all():
-            raise OutsideOperands(f"{np.setdiff1d(touched[wanted], allowed)[:4]}")
+    def empty(self) -> None:
+        """Nothing of what was there is needed any more."""
+        self._taken = 0
+
+    def there(self, array: np.ndarray) -> np.ndarray:
+        """A copy of an array in the shared memory."""
+        start = -(-self._taken // 64) * 64
+        self._taken = start + array.nbytes
+        assert self._taken <= _ROOM
+        found = self.memory[start : self._taken].view(array.dtype)
+        found[:] = array
+        return found
+
+    def launch(self, kernel: GpuKernel, places: Mapping[str, int], reads: np.ndarray, writes: np.ndarray) -> None:
+        """Run a kernel with arguments at these addresses; it reads and writes these bytes, by address, and no others."""
+        answer, _ = self.process.ask(
+            {
+                "symbol": kernel.symbol,
+                "source": kernel.source,
+                "types": kernel.types,
+                "grid": kernel.grid,
+                "arguments": [places[name] - self.base for name in kernel.arguments],
+                "reads": _ranges(reads - self.base),
+                "writes": _ranges(writes - self.base),
+            }
+        )
+        if answer.get("error") == "OutsideSpans":
+            raise OutsideOperands(answer["text"])
+        assert "error" not in answer, answer
+
+
+def _ranges(places: np.ndarray) -> list[tuple[int, int]]:
+    """Bytes, one by one, as runs: offset and length."""
+    ordered = np.unique(places)
+    begins = np.flatnonzero(np.diff(ordered, prepend=-2) != 1)
+    lengths = np.diff(begins, append=ordered.size)
+    return [(int(ordered[begin]), int(length)) for begin, length in zip(begins, lengths, strict=True)]
 
 
 @cache
-def _watch() -> _Watch:
-    """The one watch, with the interpreter under its eyes."""
-    with _interpreting():
-        import triton
-        import triton.language as tl
-    from triton.runtime import interpreter
-
-    assert isinstance(triton.language.sum, interpreter.InterpretedFunction), "Triton was imported before, to compile"
-    watch, builder = _Watch(), interpreter.InterpreterBuilder
-    load, store, cast = builder.create_masked_load, builder.create_masked_store, builder.cast_impl
-    dot = builder.create_dot
-
-    def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
-        watch.check(pointers.data, mask.data, watch.readable)
-        return load(self, pointers, mask, *rest)
-
-    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        watch.check(pointers.data, mask.data, watch.writable)
-        return store(self, pointers, value, mask, *rest)
-
-    def cast_impl(self: Any, source: Any, kind: Any) -> Any:
-        if kind.scalar != tl.bfloat16 and source.dtype.scalar != tl.bfloat16:
-            return cast(self, source, kind)
-        given = source.data.view(ml_dtypes.bfloat16) if source.dtype.scalar == tl.bfloat16 else source.data
-        wanted = ml_dtypes.bfloat16 if kind.scalar == tl.bfloat16 else interpreter._get_np_dtype(kind)
-        found = given.astype(wanted)
-        return interpreter.TensorHandle(found.view(np.uint16) if wanted is ml_dtypes.bfloat16 else found, kind.scalar)
-
-    def wide_dot(self: Any, left: Any, right: Any, *rest: Any) -> Any:
-        sides = (cast_impl(self, x, tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (left, right))
-        return dot(self, *sides, *rest)
-
-    builder.create_masked_load, builder.create_masked_store, builder.cast_impl = masked_load, masked_store, cast_impl
-    builder.create_dot = wide_dot
-    for name in ("si_to_fp", "ui_to_fp", "fp_to_si", "fp_to_ui", "fp_ext", "fp_trunc"):
-        setattr(builder, f"create_{name}", cast_impl)
-    for name in [name for name in vars(builder) if name.startswith(("create_icmp", "create_fcmp"))]:
-        setattr(builder, name, _answered(getattr(builder, name)))
-    return watch
-
-
-def _answered(compare: Callable[..., Any]) -> Callable[..., Any]:
-    def compared(*given: Any) -> Any:
-        import triton.language as tl
-        from triton.runtime.interpreter import TensorHandle
-
-        return TensorHandle(compare(*given).data, tl.int1)
-
-    return compared
-
-
-class _Pointer:
-    """An address under the few names that the interpreter asks of a tensor."""
-
-    def __init__(self, address: int, kind: str) -> None:
-        self.address, self.dtype = address, kind
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def untyped_storage(self) -> _Pointer:
-        return self
-
-    def cpu(self) -> _Pointer:
-        return self
-
-    def copy_(self, other: object) -> None:
-        """It is the memory itself."""
-
-    def new_empty(self, count: int, device: str) -> _Pointer:
-        return self
-
-    def set_(self, *where: object) -> None:
-        """It is there already."""
-
-    def storage_offset(self) -> int:
-        return 0
-
-    def size(self) -> tuple[int, ...]:
-        return ()
-
-    def stride(self) -> tuple[int, ...]:
-        return ()
-
-
-def function_of(kernel: GpuKernel, folder: Path) -> Any:
-    """A kernel's function; Triton reads its text in a file."""
-    path = folder / f"{kernel.symbol}.py"
-    path.write_text(IMPORTS + kernel.source)
-    spec = importlib.util.spec_from_file_location(kernel.symbol, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    _watch()
-    with _interpreting():
-        spec.loader.exec_module(module)
-    module.libdevice = _Libdevice()  # type: ignore[attr-defined]
-    return getattr(module, kernel.symbol)
+def _interpreter() -> _Interpreter:
+    return _Interpreter()
 
 
 def elements_of(operand: Operand) -> np.ndarray:
@@ -218,52 +133,51 @@ def launch(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """What a kernel, and those behind it, write, in the order of indices by operand, and what they report; all else is seen to be
     as it was."""
-    watch = _watch()
-    memory = {o.name: guarded(o, contents.get(o.name)) for o in task.operands}
-    outputs = {store.operand for store in task.stores}
-    fault = np.zeros(2 * max(1, task.sites), np.int64)
-    readable, writable = [], [fault.ctypes.data + 8 * np.arange(2 * task.sites)]
-    places = {name: _address(start) for name, (_, start) in memory.items()}
+    device = _interpreter()
+    device.empty()
+    starts = {}
     for operand in task.operands:
-        touched = places[operand.name] + operand.dtype.itemsize * elements_of(operand)
+        memory, start = guarded(operand, contents.get(operand.name))
+        starts[operand.name] = device.there(memory)[memory.size - start.size :]
+    outputs = {store.operand for store in task.stores}
+    fault = device.there(np.zeros(2 * max(1, task.sites), np.int64))
+    scratch = device.there(np.full(max(1, kernel.scratch_bytes // 4), np.nan, np.float32))
+    packed = {name: device.there(packing.pack(starts[name]).reshape(-1)) for name, packing in kernel.packed}
+    readable, writable = [_bytes(array) for array in packed.values()], [_bytes(fault[: 2 * task.sites])]
+    for operand in task.operands:
+        touched = _bytes_of(operand, address_of(starts[operand.name]))
         (writable if operand.name in outputs else readable).append(touched)
-    places[FAULT] = fault.ctypes.data
-    packed = {name: packing.pack(memory[name][1]) for name, packing in kernel.packed}
-    places |= {name: _address(array) for name, array in packed.items()}
-    readable += [_elements(array) for array in packed.values()]
-    scratch = np.full(max(1, kernel.scratch_bytes // 4), np.nan, np.float32)
-    places[SCRATCH] = _address(scratch)
+    places = {name: address_of(array) for name, array in {**starts, FAULT: fault, SCRATCH: scratch, **packed}.items()}
     for number, one in enumerate(
         (kernel, *kernel.then)
     ):  # the first writes the working memory, those behind it read it
-        watch.readable = _sorted([*readable, *([_elements(scratch)] if number else [])])
-        watch.writable = _sorted([*writable, *([] if number else [_elements(scratch)])])
-        pointers = [_Pointer(places[name], kind) for name, kind in zip(one.arguments, one.types, strict=True)]
-        with _interpreting(), np.errstate(all="ignore"):
-            function_of(one, folder)[one.grid](*pointers)
+        reads, writes = (
+            (readable, [*writable, _bytes(scratch)]) if number == 0 else ([*readable, _bytes(scratch)], writable)
+        )
+        device.launch(one, places, _joined(reads), _joined(writes))
     found = {}
     for operand in task.operands:
-        start = memory[operand.name][1]
-        elements = elements_of(operand)
+        start, elements = starts[operand.name], elements_of(operand)
         if operand.name in outputs:
             found[operand.name] = (
                 start[elements].reshape(operand.shape) if elements.size else np.zeros(operand.shape, start.dtype)
             )
-    return found, fault
+    return found, fault.copy()
 
 
-def _elements(array: np.ndarray) -> np.ndarray:
-    """The addresses of all elements."""
-    return _address(array) + array.itemsize * np.arange(array.size)
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """The addresses of all bytes."""
+    return address_of(array) + np.arange(array.nbytes)
 
 
-def _sorted(addresses: list[np.ndarray]) -> np.ndarray:
-    return np.unique(np.concatenate(addresses or [np.zeros(0)])).astype(np.uint64)
+def _bytes_of(operand: Operand, start: int) -> np.ndarray:
+    """The addresses of the bytes of all elements."""
+    size = operand.dtype.itemsize
+    return (start + size * elements_of(operand)[:, None] + np.arange(size)).reshape(-1)
 
 
-def _address(start: np.ndarray) -> int:
-    address: int = start.ctypes.data
-    return address
+def _joined(addresses: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *addresses])
 
 
 def expected(task: Task, contents: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

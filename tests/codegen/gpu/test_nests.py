@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.gpu.interpreting import OutsideOperands, check, launch, needs_triton
+from tests.codegen.gpu.interpreting import check, launch, needs_triton
 
 from fusewise.codegen.gpu.device import DEVICES, Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
@@ -244,7 +244,7 @@ def test_the_watch_sees(tmp_path: Path) -> None:
     ):
         assert right in kernel.source
         source, symbol = kernel.source.replace(right, wrong).replace(", other=0", ""), f"{kernel.symbol}_{number}"
-        with pytest.raises(Exception, match=OutsideOperands.__name__):
+        with pytest.raises(Exception, match="which are none of its operands"):
             launch(replace(kernel, symbol=symbol, source=source.replace(kernel.symbol, symbol)), task, given, tmp_path)
 
 

@@ -139,6 +139,8 @@ class _Libdevice:
 
         def applied(*values: Any) -> Any:
             first = values[0]
+            if any(value.type != first.type for value in values) or first.dtype.name not in ("fp32", "fp64"):
+                raise TypeError(f"libdevice has no {name} of {', '.join(str(value.type) for value in values)}")
             found = np.asarray(function(*(value.handle.data for value in values)))
             return tl.tensor(TensorHandle(found.astype(first.handle.data.dtype), first.handle.dtype), first.type)
 
