@@ -118,10 +118,7 @@ def bench(
 
     context.params["symbol"], sizes = sizes_of(symbol)
     options = options_of(context)
-    if sizes and (profile or trace is not None or memory or caches):
-        raise UsageError(
-            "several sizes are timed, not looked into: give each symbol one size with --profile, --trace or --memory"
-        )
+    _check_sizes(bool(sizes), profile or trace is not None or memory or bool(caches))
     check_folder(trace)
     check_report(report)
     check_for_cpu(device, report=report, profile=profile, trace=trace, memory=memory, caches=caches)
@@ -161,6 +158,14 @@ def bench(
         from fusewise.reporting.document.bench import bench_part
 
         write_report(context, report, model, "bench", {**document, "bench": bench_part(found)})
+
+
+def _check_sizes(are_several: bool, is_looked_into: bool) -> None:
+    """Refuses to look into a run of several sizes."""
+    if are_several and is_looked_into:
+        raise UsageError(
+            "several sizes are timed, not looked into: give each symbol one size with --profile, --trace or --memory"
+        )
 
 
 def _peers(vs: str | None, device: str) -> tuple[tuple[str, ...], str]:
