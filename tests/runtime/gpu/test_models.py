@@ -71,6 +71,12 @@ def test_resnet18_whole(large: FakeDriver) -> None:
     assert error < FLOAT32
 
 
+def test_tinybert_whole(large: FakeDriver) -> None:
+    program, error = compared(large, api.load("zoo:tinybert"))
+    assert program.launches == len(program.steps), "nothing on the host"
+    assert error < FLOAT32
+
+
 @pytest.mark.parametrize("name", ["resnet_bottleneck", "bert", "mobilenet", "unet"])
 def test_reduced(device: FakeDriver, name: str) -> None:
     program, error = compared(device, scaled(name, Scale(size=16)))
