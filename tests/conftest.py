@@ -37,8 +37,6 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Garbage is looked for less often. What is compiled for another machine is kept apart from what is for this one."""
     gc.set_threshold(50_000, 20, 20)
-    # Triton is interpreted here, which is settled where it is imported first: by PyTorch, in a run of all tests.
-    os.environ["TRITON_INTERPRET"] = "1"
     from fusewise.runtime import jit  # before anyone takes the function from there
 
     jit.compile_object = remembered(jit.compile_object)
