@@ -43,6 +43,8 @@ def test_figures_of_kernels(compiler):
 def test_ieee_takes_no_tensor_cores_and_contraction_is_asked_for(compiler):
     exact = compiler.compile([product(50, 60, 40, "ieee")], SM_80)[0]
     assert exact.tensor_instructions == 0
+    again = compiled(saxpy(100), SM_80)
+    assert again.image == compiler.compile([saxpy(100)], SM_80)[0].image, "equal in another process"
     fused, apart = (compiler.compile([saxpy(100)], SM_80, contracted=on)[0] for on in (True, False))
     assert fused.image != apart.image
 

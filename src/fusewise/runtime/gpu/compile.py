@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from importlib import metadata
 from queue import SimpleQueue
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from fusewise.codegen.gpu.device import Device
@@ -25,8 +25,11 @@ from fusewise.runtime.gpu.process import TritonProcess, TritonStopped, require_t
 
 __all__ = ["TritonCompiler", "compiled"]
 
-_FORM = 2
+_FORM = 3
 """Changes with what is asked of Triton, and with how a cubin is kept."""
+
+_ENVIRONMENT = MappingProxyType({"TRITON_INTERPRET": "0", "TRITON_DISABLE_LINE_INFO": "1"})
+"""Of the compiler's processes. Where a kernel's text lay would be in its cubin, which would be another one every time."""
 
 _JOB = "fusewise.runtime.gpu.triton_compile:compiling"
 
@@ -45,7 +48,7 @@ class TritonCompiler:
         self._count = processes
         self._processes: SimpleQueue[TritonProcess] = SimpleQueue()
         for _ in range(processes):
-            self._processes.put(TritonProcess(_JOB, environment={"TRITON_INTERPRET": "0"}))
+            self._processes.put(TritonProcess(_JOB, environment=_ENVIRONMENT))
 
     def __enter__(self) -> TritonCompiler:
         return self
