@@ -6,26 +6,19 @@ compile, and a process has it one way only.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import mmap
 import os
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from fusewise.codegen.gpu.kernel import FAULT, SCRATCH, GpuKernel
 from fusewise.lower.interpret import interpret_task
 from fusewise.lower.task import Operand, Task
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.gpu.process import TritonProcess
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-
-needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed (the extra gpu)")
 
 GUARD = 64
 """Elements before and behind an operand, which nobody may touch."""
@@ -129,7 +122,7 @@ def guarded(operand: Operand, contents: np.ndarray | None) -> tuple[np.ndarray, 
 
 
 def launch(
-    kernel: GpuKernel, task: Task, contents: Mapping[str, np.ndarray], folder: Path
+    kernel: GpuKernel, task: Task, contents: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """What a kernel, and those behind it, write, in the order of indices by operand, and what they report; all else is seen to be
     as it was."""
@@ -148,9 +141,8 @@ def launch(
         touched = _bytes_of(operand, address_of(starts[operand.name]))
         (writable if operand.name in outputs else readable).append(touched)
     places = {name: address_of(array) for name, array in {**starts, FAULT: fault, SCRATCH: scratch, **packed}.items()}
-    for number, one in enumerate(
-        (kernel, *kernel.then)
-    ):  # the first writes the working memory, those behind it read it
+    for number, one in enumerate((kernel, *kernel.then)):
+        # the first writes the working memory, those behind it read it
         reads, writes = (
             (readable, [*writable, _bytes(scratch)]) if number == 0 else ([*readable, _bytes(scratch)], writable)
         )
@@ -201,9 +193,9 @@ def compare(found: np.ndarray, wanted: np.ndarray, times: float = 1.0) -> None:
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
 
 
-def check(kernel: GpuKernel, task: Task, contents: Mapping[str, np.ndarray], folder: Path, times: float = 1.0) -> None:
+def check(kernel: GpuKernel, task: Task, contents: Mapping[str, np.ndarray], times: float = 1.0) -> None:
     """A kernel computes what the task says, and touches nothing else."""
-    found, _ = launch(kernel, task, contents, folder)
+    found, _ = launch(kernel, task, contents)
     for name, wanted in expected(task, contents).items():
         compare(found[name], wanted, times)
 

@@ -7,8 +7,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.codegen.gpu.interpreting import needs_triton
 from tests.fusion.graphs import feeds_for, random_graph
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.benchmarking.node_by_node import answers_by_nodes
 from fusewise.codegen.gpu import choose

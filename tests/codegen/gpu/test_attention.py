@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.gpu.interpreting import compare, expected, launch, needs_triton
+from tests.codegen.gpu.interpreting import compare, expected, launch
 from tests.codegen.gpu.test_nests import at, contents_of, dense, views
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu import attention_plan
 from fusewise.codegen.gpu.attention import attention
@@ -73,8 +72,7 @@ def run(
     assert plain is not None
     given = contents(task, special)
     kernel = attention(task, device_named(device), precision)
-    with tempfile.TemporaryDirectory() as folder:
-        found, _ = launch(kernel, task, given, Path(folder))
+    found, _ = launch(kernel, task, given)
     for name, wanted in expected(plain, given).items():
         compare(found[name], wanted, times)
 
@@ -165,8 +163,7 @@ def test_rows_without_keys_are_zeros(kind: DType, queries: int) -> None:
     given["in2"][:] = 1
     if kind == FLOAT32:
         given["in3"][100] = np.nan
-    with tempfile.TemporaryDirectory() as folder:
-        found, _ = launch(attention(task, DEVICE, "float32"), task, given, Path(folder))
+    found, _ = launch(attention(task, DEVICE, "float32"), task, given)
     result = found["out0"].reshape(3, -1)
     assert np.all(result[0] == 0)
     np.testing.assert_allclose(result[1], 1, rtol=1e-6)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.gpu.checked import faults_of
-from tests.codegen.gpu.interpreting import needs_triton
 from tests.codegen.gpu.product_tasks import anchored, last, lying
 from tests.codegen.gpu.test_integer_products import integer_task
 from tests.codegen.gpu.test_nests import at, dense, padded, task_of
 from tests.codegen.gpu.test_rows import channel_softmax, layer_norm, softmax
 from tests.codegen.gpu.test_words import of_one_operand, of_two_operands, storing
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.device import Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel

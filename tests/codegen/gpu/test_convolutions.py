@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.codegen.gpu.interpreting import needs_triton
 from tests.codegen.gpu.product_tasks import acc, anchored, last, lying, run
 from tests.codegen.gpu.test_nests import DEVICE, at, task_of
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.depth import walked
 from fusewise.codegen.gpu.kernel import NoKernel

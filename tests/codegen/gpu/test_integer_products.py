@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from tests.codegen.gpu.interpreting import check, needs_triton
+from tests.codegen.gpu.interpreting import check
 from tests.codegen.gpu.product_tasks import last, lying
 from tests.codegen.gpu.test_nests import DEVICE, at
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.product_tiles import ProductWay
@@ -41,25 +40,25 @@ def bytes_of(operand: Operand, seed: int) -> np.ndarray:
     return np.where(rng.random(size) < 0.5, rng.choice([ends.min, ends.max], size), drawn).astype(operand.dtype.numpy)
 
 
-def exactly(task: Task, folder: Path, way: ProductWay | None = None) -> str:
+def exactly(task: Task, way: ProductWay | None = None) -> str:
     kernel = product(task, DEVICE) if way is None else product_by(task, suitable(task), way, "float32")
     plain = plain_task(task)
     assert plain is not None
     given = {o.name: bytes_of(o, k) for k, o in enumerate(task.operands) if o.name != "out0"}
-    check(kernel, plain, given, folder)
+    check(kernel, plain, given)
     return kernel.source
 
 
 @pytest.mark.parametrize(("left", "right"), [(INT8, INT8), (UINT8, INT8), (UINT8, UINT8)], ids=str)
 @pytest.mark.parametrize("zeros", [(None, None), ((), None), (None, ()), ((), (18,))], ids=str)
-def test_products_of_bytes(left: DType, right: DType, zeros: tuple, tmp_path: Path) -> None:
+def test_products_of_bytes(left: DType, right: DType, zeros: tuple) -> None:
     operands: list[Operand | None] = [lying("in0", left, (17, 70)), lying("const0", right, (70, 18), constant=True)]
     operands += [None if z is None else lying(f"in{k + 1}", (left, right)[k], z) for k, z in enumerate(zeros)]
-    source = exactly(integer_task("MatMulInteger", operands, lying("out0", INT32, (17, 18))), tmp_path)
+    source = exactly(integer_task("MatMulInteger", operands, lying("out0", INT32, (17, 18))))
     assert ("out_dtype=tl.int32" in source) == (left == right == INT8 and zeros == (None, None))
 
 
-def test_deep_sums_of_the_largest_bytes(tmp_path: Path) -> None:
+def test_deep_sums_of_the_largest_bytes() -> None:
     """Float32 would not hold the whole sum: 255 * 255 * 1000 is 2^26."""
     task = integer_task(
         "MatMulInteger",
@@ -69,19 +68,19 @@ def test_deep_sums_of_the_largest_bytes(tmp_path: Path) -> None:
     plain = plain_task(task)
     assert plain is not None
     full = {"in0": np.full(16000, 255, np.uint8), "in1": np.full(16000, 255, np.uint8), "in2": np.zeros(1, np.uint8)}
-    check(product_by(task, suitable(task), ProductWay(16, 16, 128, 4, 2, 2), "float32"), plain, full, tmp_path)
+    check(product_by(task, suitable(task), ProductWay(16, 16, 128, 4, 2, 2), "float32"), plain, full)
 
 
-def test_vectors_of_bytes(tmp_path: Path) -> None:
+def test_vectors_of_bytes() -> None:
     task = integer_task(
         "MatMulInteger",
         [lying("in0", UINT8, (1, 70)), lying("in1", INT8, (70, 18)), lying("in2", UINT8, ())],
         lying("out0", INT32, (1, 18)),
     )
-    assert "tl.dot" not in exactly(task, tmp_path)
+    assert "tl.dot" not in exactly(task)
 
 
-def test_padding_is_the_zero_point(tmp_path: Path) -> None:
+def test_padding_is_the_zero_point() -> None:
     task = integer_task(
         "ConvInteger",
         [
@@ -92,7 +91,7 @@ def test_padding_is_the_zero_point(tmp_path: Path) -> None:
         lying("out0", INT32, (1, 9, 5, 4), last(4)),
         pads=(1, 1, 1, 1),
     )
-    exactly(task, tmp_path)
+    exactly(task)
 
 
 def test_wider_integers_are_left_to_the_nest() -> None:

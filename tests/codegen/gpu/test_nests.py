@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.gpu.interpreting import check, launch, needs_triton
+from tests.codegen.gpu.interpreting import check, launch
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.device import DEVICES, Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
@@ -60,8 +59,7 @@ def run(
     """A family's kernel computes what the task says of drawn contents, some of which are NaN or infinite where `special`."""
     outputs = {store.operand for store in task.stores}
     given = {o.name: contents_of(o, k, special) for k, o in enumerate(task.operands) if o.name not in outputs}
-    with tempfile.TemporaryDirectory() as folder:
-        check(family(task, DEVICE), task, given, Path(folder), times)
+    check(family(task, DEVICE), task, given, times)
 
 
 @st.composite
@@ -189,7 +187,7 @@ def test_conditions_on_rows_and_in_lanes() -> None:
 
 
 @needs_triton
-def test_positions_from_data(tmp_path: Path) -> None:
+def test_positions_from_data() -> None:
     """Those out of bounds are reported, and nothing is read for them; in a branch that is not taken nothing is wrong."""
     rows = dense("in0", FLOAT32, (4, 3))
     places = dense("in1", INT64, (6,))
@@ -198,24 +196,22 @@ def test_positions_from_data(tmp_path: Path) -> None:
     task = task_of(value, (6, 3), rows, places)
     table = np.arange(12, dtype=np.float32)
     good = np.array([3, 0, 2, 1, 1, 3])
-    check(nest(task, DEVICE), task, {"in0": table, "in1": good}, tmp_path)
-    found, fault = launch(nest(task, DEVICE), task, {"in0": table, "in1": np.where(good == 2, 2**40, good)}, tmp_path)
+    check(nest(task, DEVICE), task, {"in0": table, "in1": good})
+    found, fault = launch(nest(task, DEVICE), task, {"in0": table, "in1": np.where(good == 2, 2**40, good)})
     assert fault.tolist() == [1, 2**40]
     assert found["out0"][2].tolist() == [0, 1, 2]
     guarded_task = task_of(select(compare("lt", index("i0"), 2), value, 0.0), (6, 3), rows, places)
-    _, fault = launch(
-        nest(guarded_task, DEVICE), guarded_task, {"in0": table, "in1": np.array([0, 3, -1, 9, 9, 9])}, tmp_path
-    )
+    _, fault = launch(nest(guarded_task, DEVICE), guarded_task, {"in0": table, "in1": np.array([0, 3, -1, 9, 9, 9])})
     assert not fault.any()
 
 
 @needs_triton
-def test_nothing_to_choose_from(tmp_path: Path) -> None:
+def test_nothing_to_choose_from() -> None:
     position = Expr("bounded", INT64, (cast(load("in1", INT32, at("i0")), INT64),), (0, -1, 0))
     value = load("in0", FLOAT32, (position,))
     task = task_of(value, (3,), dense("in0", FLOAT32, (0,)), dense("in1", INT32, (3,)))
     found, fault = launch(
-        nest(task, DEVICE), task, {"in0": np.zeros(0, np.float32), "in1": np.array([5, 5, 5], np.int32)}, tmp_path
+        nest(task, DEVICE), task, {"in0": np.zeros(0, np.float32), "in1": np.array([5, 5, 5], np.int32)}
     )
     assert fault.tolist() == [1, 5]
     assert not found["out0"].any()
@@ -232,20 +228,20 @@ def test_empty_reductions_and_outputs() -> None:
 
 
 @needs_triton
-def test_the_watch_sees(tmp_path: Path) -> None:
+def test_the_watch_sees() -> None:
     """A kernel without its masks touches what is no operand's, before, behind or between elements."""
     operand = Operand("in0", FLOAT32, (5, 3), (4, 1), 1)
     task = task_of(load("in0", FLOAT32, at("i0", "i1")), (5, 3), operand)
     kernel = nest(task, DEVICE)
     given = {"in0": np.zeros(15, np.float32)}
-    check(kernel, task, given, tmp_path)
+    check(kernel, task, given)
     for number, (right, wrong) in enumerate(
         [("load(in0 +", "load(in0 - 1 +"), ("load(in0 +", "load(in0 + 1 +"), (", mask=v2", "")]
     ):
         assert right in kernel.source
         source, symbol = kernel.source.replace(right, wrong).replace(", other=0", ""), f"{kernel.symbol}_{number}"
         with pytest.raises(Exception, match="which are none of its operands"):
-            launch(replace(kernel, symbol=symbol, source=source.replace(kernel.symbol, symbol)), task, given, tmp_path)
+            launch(replace(kernel, symbol=symbol, source=source.replace(kernel.symbol, symbol)), task, given)
 
 
 def test_far_elements_have_wide_offsets() -> None:

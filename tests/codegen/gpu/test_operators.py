@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.codegen.gpu.interpreting import TOLERANCES, launch, needs_triton
+from tests.codegen.gpu.interpreting import TOLERANCES, launch
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
@@ -66,10 +66,10 @@ def tasks_of(spec: OpSpec, sample: Sample) -> list[tuple[Task, dict[str, np.ndar
 
 
 @pytest.mark.parametrize(("spec", "sample"), SAMPLES)
-def test_definition_of_every_operator(spec: OpSpec, sample: Sample, tmp_path: Path) -> None:
+def test_definition_of_every_operator(spec: OpSpec, sample: Sample) -> None:
     for task, given, wanted in tasks_of(spec, sample):
         for kernel in kernels_of(task):
-            results, fault = launch(kernel, task, given, tmp_path)
+            results, fault = launch(kernel, task, given)
             assert not fault.any()
             found = results["out0"]
             if wanted.dtype.kind in "biu" or wanted.dtype.itemsize == 1:

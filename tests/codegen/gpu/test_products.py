@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.codegen.gpu.interpreting import check, compare, expected, launch, needs_triton
+from tests.codegen.gpu.interpreting import check, compare, expected, launch
 from tests.codegen.gpu.product_tasks import acc, anchored, contents, lying, run
 from tests.codegen.gpu.test_nests import DEVICE, at, dense, task_of, views
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.product_tiles import ProductWay
@@ -123,7 +122,7 @@ def test_two_results() -> None:
 @pytest.mark.parametrize(
     "way", [ProductWay(16, 16, 16, 4, 2, 3), ProductWay(1, 8, 16, 4, 2, 3, True)], ids=["tile", "vector"]
 )
-def test_parts_of_the_depth_are_added_up_in_order(way: ProductWay, tmp_path: Path) -> None:
+def test_parts_of_the_depth_are_added_up_in_order(way: ProductWay) -> None:
     rows = 1 if way.vector else 16
     operands = [lying("in0", FLOAT32, (2, rows, 44)), lying("in1", FLOAT32, (2, 44, 9))]
     value = unary("tanh", acc(3)) + load("in2", FLOAT32, at("i2"))
@@ -134,7 +133,7 @@ def test_parts_of_the_depth_are_added_up_in_order(way: ProductWay, tmp_path: Pat
     assert kernel.scratch_bytes == 4 * 3 * 2 * rows * 9
     plain = plain_task(task)
     assert plain is not None
-    first, second = (launch(kernel, plain, contents(task), tmp_path)[0]["out0"] for _ in range(2))
+    first, second = (launch(kernel, plain, contents(task))[0]["out0"] for _ in range(2))
     assert first.tobytes() == second.tobytes()
     compare(first, expected(plain, contents(task))["out0"], 8)
 
@@ -154,7 +153,7 @@ def test_deep_products_with_few_results_are_parted() -> None:
     assert not product(wide, DEVICE).then
 
 
-def test_positions_from_data(tmp_path: Path) -> None:
+def test_positions_from_data() -> None:
     """An embedding in front of a product reports what is no row, and reads nothing for it."""
     position = Expr("bounded", INT64, (load("in1", INT64, at("p0")),), (0, 4, 0))
     task = anchored(
@@ -168,9 +167,9 @@ def test_positions_from_data(tmp_path: Path) -> None:
     plain = plain_task(task)
     assert plain is not None
     given = contents(task) | {"in1": np.arange(20) % 5}
-    check(product(task, DEVICE), plain, given, tmp_path, 8)
+    check(product(task, DEVICE), plain, given, 8)
     given["in1"][7] = -3
-    assert launch(product(task, DEVICE), plain, given, tmp_path)[1].tolist() == [1, -3]
+    assert launch(product(task, DEVICE), plain, given)[1].tolist() == [1, -3]
 
 
 def test_other_sums_are_left_to_others() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.codegen.gpu.interpreting import needs_triton
 from tests.codegen.gpu.test_nests import DEVICE, at, dense, run, task_of
 from tests.codegen.gpu.test_rows import softmax
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu import reductions
 from fusewise.codegen.gpu.kernel import NoKernel

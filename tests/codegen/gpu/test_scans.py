@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.codegen.gpu.interpreting import needs_triton
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.benchmarking.node_by_node import answers_by_nodes
 from fusewise.codegen.gpu.device import device_named

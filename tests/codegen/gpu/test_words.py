@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.codegen.gpu.interpreting import check, launch, needs_triton
+from tests.codegen.gpu.interpreting import check, launch
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.nests import nest
@@ -55,11 +55,11 @@ def storing(dtypes: list[DType], values: dict[str, Expr]) -> Task:
     return Task((5, 7), tuple(operands), tuple(Store(f"out_{name}", at, value) for name, value in values.items()))
 
 
-def run(dtypes: list[DType], values: dict[str, Expr], folder: Path, contents: list[np.ndarray] | None = None) -> None:
+def run(dtypes: list[DType], values: dict[str, Expr], contents: list[np.ndarray] | None = None) -> None:
     arrays = contents or [numbers(dtype, k) for k, dtype in enumerate(dtypes)]
     task = storing(dtypes, values)
     given = {f"in{k}": array for k, array in enumerate(arrays)}
-    check(nest(task, DEVICE), task, given, folder, times=8)
+    check(nest(task, DEVICE), task, given, times=8)
 
 
 def of_one_operand(dtype: DType) -> dict[str, Expr]:
@@ -71,8 +71,8 @@ def of_one_operand(dtype: DType) -> dict[str, Expr]:
 
 
 @by_name
-def test_words_of_one_operand(dtype: DType, tmp_path: Path) -> None:
-    run([dtype], of_one_operand(dtype), tmp_path)
+def test_words_of_one_operand(dtype: DType) -> None:
+    run([dtype], of_one_operand(dtype))
 
 
 def of_two_operands(dtype: DType) -> dict[str, Expr]:
@@ -88,28 +88,28 @@ def of_two_operands(dtype: DType) -> dict[str, Expr]:
 
 
 @by_name
-def test_words_of_two_operands(dtype: DType, tmp_path: Path) -> None:
-    run([dtype, dtype], of_two_operands(dtype), tmp_path)
+def test_words_of_two_operands(dtype: DType) -> None:
+    run([dtype, dtype], of_two_operands(dtype))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=[dtype.name for dtype in INTEGERS])
-def test_powers_of_integers(dtype: DType, tmp_path: Path) -> None:
+def test_powers_of_integers(dtype: DType) -> None:
     exponents = (np.arange(35) % min(7, 2 ** (dtype.bits - 1))).astype(dtype.numpy)
-    run([dtype, dtype], {"pow": binary("pow", x(0, dtype), x(1, dtype))}, tmp_path, [numbers(dtype), exponents])
+    run([dtype, dtype], {"pow": binary("pow", x(0, dtype), x(1, dtype))}, [numbers(dtype), exponents])
 
 
 @by_name
-def test_casts(dtype: DType, tmp_path: Path) -> None:
+def test_casts(dtype: DType) -> None:
     """To every type; floats that no integer holds are asked for elsewhere, since NumPy leaves them open."""
     array = numbers(dtype)
     if dtype.is_float:
         array = np.where(np.isfinite(array), array, 5).astype(dtype.numpy)
     to = [other for other in ALL if not (dtype.is_float and other.kind == "uint") and max(dtype.bits, other.bits) >= 8]
-    run([dtype], {f"{other.name}": cast(x(0, dtype), other) for other in to if other != dtype}, tmp_path, [array])
+    run([dtype], {f"{other.name}": cast(x(0, dtype), other) for other in to if other != dtype}, [array])
 
 
 @pytest.mark.parametrize("dtype", [dtype_named("float32"), dtype_named("float64")], ids=str)
-def test_floats_that_no_integer_holds_saturate(dtype: DType, tmp_path: Path) -> None:
+def test_floats_that_no_integer_holds_saturate(dtype: DType) -> None:
     given = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 1e20, -1e20] * 5).astype(dtype.numpy)
     names = ("int32", "int64", "uint64", "int8")
     at = (index("i0"), index("i1"))
@@ -118,7 +118,7 @@ def test_floats_that_no_integer_holds_saturate(dtype: DType, tmp_path: Path) -> 
         *(Operand(f"out_{n}", dtype_named(n), (5, 7), (7, 1)) for n in names),
     ]
     task = Task((5, 7), tuple(operands), tuple(Store(f"out_{n}", at, cast(x(0, dtype), dtype_named(n))) for n in names))
-    found, _ = launch(nest(task, DEVICE), task, {"in0": given}, tmp_path)
+    found, _ = launch(nest(task, DEVICE), task, {"in0": given})
     most, wide = 2**31 - 1, 2**63 - 1
     three = [3_000_000_000, -3_000_000_000]
     assert found["out_int32"][0].tolist() == [0, most, -most - 1] + [most, -most - 1] * 2
@@ -127,7 +127,7 @@ def test_floats_that_no_integer_holds_saturate(dtype: DType, tmp_path: Path) -> 
     assert found["out_uint64"][0].tolist()[:2] == [0, 2**64 - 1]
 
 
-def test_bits(tmp_path: Path) -> None:
+def test_bits() -> None:
     pairs = [
         ("float32", "int32"),
         ("float32", "uint32"),
@@ -143,22 +143,22 @@ def test_bits(tmp_path: Path) -> None:
             array = array % 2
         if to.is_float:  # any NaN is a NaN
             array = numbers(to).view(source.numpy)
-        run([source], {b: bits(x(0, source), to)}, tmp_path, [array])
+        run([source], {b: bits(x(0, source), to)}, [array])
 
 
-def test_floats_of_a_byte_are_moved(tmp_path: Path) -> None:
+def test_floats_of_a_byte_are_moved() -> None:
     kind, byte = dtype_named("float8_e4m3fn"), dtype_named("uint8")
     at = (index("i0"), index("i1"))
     operands = [Operand(name, dtype, (5, 7), (7, 1)) for name, dtype in (("in0", kind), ("out0", kind), ("out1", byte))]
     task = Task((5, 7), tuple(operands), (Store("out0", at, x(0, kind)), Store("out1", at, bits(x(0, kind), byte))))
     given = numbers(byte)
-    found, _ = launch(nest(task, DEVICE), task, {"in0": given.view(kind.numpy)}, tmp_path)
+    found, _ = launch(nest(task, DEVICE), task, {"in0": given.view(kind.numpy)})
     assert (found["out0"].view(np.uint8) == given.reshape(5, 7)).all()
     assert (found["out1"] == given.reshape(5, 7)).all()
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["near", "far"])
-def test_arithmetic_of_indices(wide: bool, tmp_path: Path) -> None:
+def test_arithmetic_of_indices(wide: bool) -> None:
     """Positions are numbers of 64 bits however they are computed."""
     i, j = index("i0"), index("i1")
     step = 2**33 + 1 if wide else 3
@@ -175,4 +175,4 @@ def test_arithmetic_of_indices(wide: bool, tmp_path: Path) -> None:
         "float": lambda: cast(form, FLOAT32),
         "by_zero": lambda: binary("floormod", form, j - 3),
     }
-    run([INT64], {name: value() for name, value in values.items()}, tmp_path)
+    run([INT64], {name: value() for name, value in values.items()})

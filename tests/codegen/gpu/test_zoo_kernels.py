@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.gpu.cases import planned
 from benchmarks.gpu.checked import checked, family_of, faults_of, sample
-from tests.codegen.gpu.interpreting import needs_triton
+from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.kernel import GpuKernel
