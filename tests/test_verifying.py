@@ -102,6 +102,20 @@ def test_sizes_that_only_this_program_refuses_differ():
     assert "nothing in it" in found.sentence
 
 
+def test_a_shorter_precision_may_round_and_do_no_more():
+    b = GraphBuilder("rounded")
+    x, weights = b.input("x", (5, 64)), np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+    y = b.op("MatMul", x, b.constant(weights))
+    graph = b.finish(b.op("Relu", y, name="relu"), b.op("ArgMax", y, axis=1))
+    found = fusewise.verify(graph, precision="bfloat16", cache=False)
+    assert found.agrees and list(found.tolerances.values()) == [3e-2, 0.0]
+    assert found.errors[graph.outputs[0]] > 1e-4, "products are computed in bfloat16"
+    stated = fusewise.verify(graph, precision="bfloat16", tolerance=1e-5, cache=False)
+    assert not stated.agrees and "ToMixedPrecision" in (stated.blame or "")
+    wrong = fusewise.verify(graph, precision="bfloat16", passes=(always("Relu", "Neg"),), cache=False)
+    assert not wrong.agrees and wrong.fault is not None and wrong.fault.node == "relu"
+
+
 def test_a_model_that_nobody_else_runs_is_unsupported(monkeypatch):
     from fusewise import verifying
 

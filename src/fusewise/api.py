@@ -432,7 +432,7 @@ def verify(
         return _compiled(graph, replace(chosen, shapes={}, symbols={}, values={}), trace, interpret=True)
 
     source = made_here(model)
-    return verified(source, read(source), build, wanted, trace)
+    return verified(source, read(source), build, replace(wanted, precision=chosen.precision), trace)
 
 
 @within_memory("the model is timed")

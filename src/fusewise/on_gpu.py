@@ -62,7 +62,8 @@ def gpu_model(
         choice = replace(choice, architecture=row.name)
         simulated = interpret and not _is_here(choice)
         if simulated:
-            chosen.warn(f"there is no {row.name} here: kernels run in Triton's interpreter, which is slow")
+            rounds = " and does not round to TF32" if chosen.precision == "tf32" else ""
+            chosen.warn(f"there is no {row.name} here: kernels run in Triton's interpreter, which is slow{rounds}")
         made = _made(
             source, replace(chosen, device=choice.text), trace, _How(choice, row, clock, begin, simulated, name)
         )
@@ -91,7 +92,10 @@ def _architecture(choice: DeviceChoice, held: ExitStack) -> tuple[Device, str]:
     then takes no time."""
     if choice.architecture:
         return device_named(choice.architecture), ""
-    driver = drivers.opened(choice)
+    try:
+        driver = drivers.opened(choice)
+    except (NoDriver, NoDevice) as error:
+        raise type(error)(f"{error}; to compile without a GPU name an architecture, such as cuda:sm_90") from error
     held.callback(driver.close)
     return drivers.row_of(driver), driver.name
 

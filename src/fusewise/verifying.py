@@ -38,7 +38,8 @@ class VerificationSettings:
     `values` contents of inputs.
 
     With `free` what nobody gives a size stays free: one model is compiled, and compared at several sizes.
-    `tolerance` is the largest relative error of an output (None: by its type); `bisect` looks for the fault where answers differ.
+    `tolerance` is the largest relative error of an output (None: by its type, and by the `precision` that products are computed
+    in); `bisect` looks for the fault where answers differ.
     """
 
     seed: int = 0
@@ -49,10 +50,15 @@ class VerificationSettings:
     symbols: Mapping[str, int | Symbol] | None = None
     values: Mapping[str, Any] | None = None
     free: bool = False
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         if self.inputs not in INPUTS:
             raise no_such("kind of inputs", self.inputs, INPUTS)
+
+    def limit(self, answer: Any) -> float:
+        """The largest relative error that an answer may have."""
+        return tolerance_of(answer, self.precision) if self.tolerance is None else self.tolerance
 
     @staticmethod
     def taken_from(settings: Mapping[str, Any]) -> tuple[VerificationSettings, dict[str, Any]]:
@@ -96,11 +102,11 @@ def verified(
         tried = _sets(source, graph, settings, Path(folder))
     trace = Trace() if trace is None else trace
     models = {id(tried[0].compiled): build(tried[0].compiled, trace)}
-    cases = [_compared(one, build, models, settings.tolerance) for one in tried]
+    cases = [_compared(one, build, models, settings) for one in tried]
     worst = _worst(cases)
     blame, fault = None, None
     if not cases[worst].agrees and settings.bisect and tried[worst].expected is not None:
-        blame, fault = _searched(tried[worst], build, settings.tolerance)
+        blame, fault = _searched(tried[worst], build, settings)
     named = blame is not None and blame.event is not None
     return Verification(
         agrees=cases[worst].agrees,
@@ -180,7 +186,7 @@ def _tried(name: str, path: Path, graph: Graph, feeds: Mapping[str, Any], compil
     return _Tried(name, graph, feeds, reference, expected, subject)
 
 
-def _compared(one: _Tried, build: Build, models: dict[int, Compiled], tolerance: float | None) -> Case:
+def _compared(one: _Tried, build: Build, models: dict[int, Compiled], settings: VerificationSettings) -> Case:
     """How the compiled model does on a set; `models` keeps what was compiled for a graph."""
     try:
         if id(one.compiled) not in models:
@@ -192,15 +198,11 @@ def _compared(one: _Tried, build: Build, models: dict[int, Compiled], tolerance:
         return Case(one.name, one.expected is None, {}, {}, f"refused here: {error}")
     if one.expected is None:
         return Case(one.name, True, {}, {}, "no reference runs it, so nothing is compared")
-    limits = _limits(one, tolerance)
+    limits = [settings.limit(value) for value in one.expected]
     errors = [relative_error(a, b) for a, b in zip(found, one.expected, strict=True)]
     agrees = all(error <= limit for error, limit in zip(errors, limits, strict=True))
     outputs = one.graph.outputs
     return Case(one.name, agrees, dict(zip(outputs, errors, strict=True)), dict(zip(outputs, limits, strict=True)))
-
-
-def _limits(one: _Tried, tolerance: float | None) -> list[float]:
-    return [tolerance_of(value) if tolerance is None else tolerance for value in one.expected or ()]
 
 
 def _worst(cases: Sequence[Case]) -> int:
@@ -209,9 +211,10 @@ def _worst(cases: Sequence[Case]) -> int:
     return differing[0] if differing else max(range(len(cases)), key=lambda k: max(cases[k].errors.values(), default=0))
 
 
-def _searched(one: _Tried, build: Build, tolerance: float | None) -> tuple[Blame, Fault | None]:
+def _searched(one: _Tried, build: Build, settings: VerificationSettings) -> tuple[Blame, Fault | None]:
     """The decision to blame; where it alone does not explain the fault, the first node that differs, too."""
-    expected, limits = one.expected or [], _limits(one, tolerance)
+    expected = one.expected or []
+    limits = [settings.limit(value) for value in expected]
 
     def agrees(trace: Trace) -> bool:
         try:
@@ -226,7 +229,12 @@ def _searched(one: _Tried, build: Build, tolerance: float | None) -> tuple[Blame
     limit = 0 if blame.event is None else None
     try:
         return blame, first_fault(
-            one.graph, one.feeds, lambda graph: build(graph, Trace(limit=limit)), expected, one.reference, tolerance
+            one.graph,
+            one.feeds,
+            lambda graph: build(graph, Trace(limit=limit)),
+            expected,
+            one.reference,
+            settings.limit,
         )
     except FusewiseError:  # what is refused stays refused, and every value at once may be more than fits
         return blame, None

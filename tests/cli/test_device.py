@@ -63,6 +63,9 @@ def test_verified(fusewise, rows, here, monkeypatch):
     monkeypatch.setattr(drivers, "simulated", FakeDriver)
     ended = fusewise("verify", rows, "--device", "cuda:sm_80", "--json")
     assert ended.sentence == "there is no sm_80 here: kernels run in Triton's interpreter, which is slow"
+    ended = fusewise("verify", rows, "--device", "cuda:sm_80", "--precision", "tf32", "--json")
+    assert ended.sentence.endswith("which is slow and does not round to TF32")
+    assert json.loads(ended.out)["tolerances"] == {"y": 4e-3}
     assert json.loads(ended.out)["ran_on"] == "a simulated sm_80: Triton's interpreter, no GPU"
 
 
@@ -85,6 +88,7 @@ def test_timed(fusewise, rows, here):
         ("compile {} --device cuda:sm_90 --report r.html", "--report is about code for a CPU, not for cuda:sm_90"),
         ("compile {} --precision tf32", "tf32 is a precision of GPUs"),
         ("run {} --device cuda:sm_90", "there is no driver of NVIDIA's"),
+        ("verify {} --precision tf32", "tf32 is a precision of GPUs"),
         ("verify {} --device cuda", "there is no driver of NVIDIA's"),
         ("bench {} --device cuda", "there is no driver of NVIDIA's"),
         ("bench {} --device cuda --profile", "--profile is about code for a CPU"),

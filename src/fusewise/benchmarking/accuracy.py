@@ -22,14 +22,22 @@ TOLERANCES: dict[str, float] = {
 """Largest `relative_error` that reassociation explains, by dtype. Everything else (integers, booleans, text, the floats
 of 8 bits and fewer) must be equal."""
 
+_ROUNDED = {"tf32": "float16", "float16": "float16", "bfloat16": "bfloat16"}
+"""The row of `TOLERANCES` that explains what a precision of products rounds to: TF32 has the 11 bits of float16."""
 
-def tolerance_of(answer: Any) -> float:
-    """The row of `TOLERANCES` for an answer; that of its elements for a sequence."""
+
+def tolerance_of(answer: Any, precision: str = "float32") -> float:
+    """The row of `TOLERANCES` for an answer; that of its elements for a sequence.
+
+    Floats that products computed in a shorter `precision` went into may be as far apart as those of that precision.
+    """
     if isinstance(answer, list | tuple):
-        return max((tolerance_of(item) for item in answer), default=0.0)
+        return max((tolerance_of(item, precision) for item in answer), default=0.0)
     if answer is None:
         return 0.0
-    return TOLERANCES.get(dtype_of(np.asarray(answer)).name, 0.0)
+    dtype = dtype_of(np.asarray(answer))
+    own = TOLERANCES.get(dtype.name, 0.0)
+    return max(own, TOLERANCES[_ROUNDED[precision]]) if own and precision in _ROUNDED else own
 
 
 def relative_error(found: Any, expected: Any) -> float:

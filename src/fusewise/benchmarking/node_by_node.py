@@ -60,9 +60,10 @@ def first_fault(
     build: Callable[[Graph], Compiled],
     right: Sequence[Any],
     reference: str,
-    tolerance: float | None = None,
+    limit_of: Callable[[Any], float] = tolerance_of,
 ) -> Fault:
-    """The first node that differs. `build` compiles a graph; `right` are the outputs of `reference` for the user's file."""
+    """The first node that differs. `build` compiles a graph; `right` are the outputs of `reference` for the user's file, and
+    `limit_of` gives the largest relative error of an answer."""
     kept = tuple(dict.fromkeys(value for node in graph.nodes for value in node.writes))
     compiled = build(graph.replace(outputs=kept))
     ours = {**_known(graph, feeds), **dict(zip(kept, compiled.run(None, feeds), strict=True))}
@@ -75,12 +76,12 @@ def first_fault(
             continue
         values.update((value, found) for value, found in zip(node.outputs, expected, strict=True) if value)
         for value in node.writes:
-            error, limit = relative_error(ours[value], values[value]), _limit(values[value], tolerance)
+            error, limit = relative_error(ours[value], values[value]), limit_of(values[value])
             if error > limit:
                 part = _part(graph, node, value, ours, values, compiled, limit)
                 return Fault(node.label, node.op, value, part, witness, error, limit)
     for value, there in zip(graph.outputs, right, strict=True):
-        error, limit = relative_error(values[value], there), _limit(there, tolerance)
+        error, limit = relative_error(values[value], there), limit_of(there)
         if error > limit:
             return Fault("", "", value, "import", reference, error, limit)
     return Fault("", "", "", "combination", reference, 0.0, 0.0)
@@ -88,10 +89,6 @@ def first_fault(
 
 def _known(graph: Graph, feeds: Mapping[str, Any]) -> Values:
     return {**feeds, **{name: constant.array for name, constant in graph.constants.items()}}
-
-
-def _limit(expected: Any, tolerance: float | None) -> float:
-    return tolerance_of(expected) if tolerance is None else tolerance
 
 
 def _part(graph: Graph, node: Node, value: str, ours: Values, values: Values, compiled: Compiled, limit: float) -> str:

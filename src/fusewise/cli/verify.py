@@ -17,6 +17,7 @@ from fusewise.cli.options import (
     Fusion,
     Json,
     ModelName,
+    Precision,
     Sanitize,
     Seed,
     Shapes,
@@ -39,7 +40,9 @@ __all__ = ["verify"]
 
 Tolerance = Annotated[
     float | None,
-    typer.Option("--tolerance", min=0.0, help="Largest max|a-b|/max|b| of an output (default: by its type)."),
+    typer.Option(
+        "--tolerance", min=0.0, help="Largest max|a-b|/max|b| of an output (default: by its type, and by --precision)."
+    ),
 ]
 Inputs = Annotated[
     str,
@@ -68,6 +71,7 @@ def verify(
     strict: Strict = False,
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
+    precision: Precision = "float32",
     device: Device = "cpu",
     sanitize: Sanitize = False,
     cache: Cache = True,

@@ -180,7 +180,7 @@ def test_without_a_driver_the_bindings_say_so_themselves(bindings, monkeypatch):
         raise RuntimeError("the library was\nnot found")
 
     monkeypatch.setattr(Bindings, "cuInit", lambda self, flags: absent(flags))
-    with pytest.raises(NoDriver, match=r"no driver of NVIDIA's on this machine \(the library was not found\)"):
+    with pytest.raises(NoDriver, match=r"no driver of NVIDIA's on this machine: to run on a GPU needs one$"):
         CudaDriver(bindings=bindings)
 
 

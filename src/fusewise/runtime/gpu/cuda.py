@@ -265,10 +265,7 @@ class CudaDriver:
         try:
             self._call("cuInit", 0)
         except RuntimeError as error:  # the bindings look for the library when it is first called
-            raise NoDriver(
-                f"there is no driver of NVIDIA's on this machine ({' '.join(str(error).split())}): "
-                "install one; compiling does without where an architecture is named, as cuda:sm_90"
-            ) from error
+            raise NoDriver("there is no driver of NVIDIA's on this machine: to run on a GPU needs one") from error
 
     @contextmanager
     def _here(self) -> Iterator[None]:
