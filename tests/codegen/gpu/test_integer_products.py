@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.codegen.gpu.interpreting import check
 from tests.codegen.gpu.product_tasks import last, lying
-from tests.codegen.gpu.test_nests import DEVICE, at
+from tests.codegen.gpu.test_nests import DEVICE, at, task_of
 from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu.kernel import NoKernel
@@ -16,7 +16,7 @@ from fusewise.codegen.llvm.plain import plain_task
 from fusewise.ir.dtypes import INT8, INT32, UINT8, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
-from fusewise.ops.expr import load
+from fusewise.ops.expr import cast, load, reduce
 
 pytestmark = needs_triton
 
@@ -69,6 +69,17 @@ def test_deep_sums_of_the_largest_bytes() -> None:
     assert plain is not None
     full = {"in0": np.full(16000, 255, np.uint8), "in1": np.full(16000, 255, np.uint8), "in2": np.zeros(1, np.uint8)}
     check(product_by(task, suitable(task), ProductWay(16, 16, 128, 4, 2, 2), "float32"), plain, full)
+
+
+def test_differences_of_bytes_of_two_types_are_no_bytes() -> None:
+    """They go down to -383, and float32 would not hold the sum of a step: 383 * 383 * 128 is above 2^24."""
+    row, column = at("i0", "r0"), at("r0", "i1")
+    far = cast(load("in0", INT8, row), INT32) - cast(load("in1", UINT8, row), INT32)
+    body = far * cast(load("in2", INT8, column), INT32)
+    shapes = (INT8, (17, 70)), (UINT8, (17, 70)), (INT8, (70, 18))
+    operands = [lying(f"in{k}", dtype, shape) for k, (dtype, shape) in enumerate(shapes)]
+    with pytest.raises(NoKernel, match="no bytes"):
+        suitable(task_of(reduce("sum", (("r0", 70),), body), (17, 18), *operands))
 
 
 def test_vectors_of_bytes() -> None:

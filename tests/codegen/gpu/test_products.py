@@ -16,7 +16,8 @@ from fusewise.codegen.gpu.product_tiles import ProductWay
 from fusewise.codegen.gpu.products import product, product_by, suitable
 from fusewise.codegen.llvm.plain import plain_task
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT64, DType, dtype_named
-from fusewise.ops.expr import Expr, binary, cast, index, load, reduce, unary
+from fusewise.ops.expr import Expr, binary, cast, const, index, load, reduce, select, unary
+from fusewise.ops.expr import compare as compared
 
 pytestmark = needs_triton
 RELAXED = settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate))
@@ -84,6 +85,27 @@ def test_what_is_computed_in_front_does_not_leave_the_tile(dtype: DType) -> None
             more=[lying("in2", dtype, (21,))],
         )
         run(task)
+
+
+@pytest.mark.parametrize("side", ["in0", "in1"])
+def test_a_condition_on_what_is_multiplied(side: str) -> None:
+    """What the condition reads is there where it does not hold; what is multiplied is 0 there."""
+    factors = {"in0": load("in0", FLOAT32, at("i0", "r0")), "in1": load("in1", FLOAT32, at("r0", "i1"))}
+    product_ = select(compared("gt", factors[side], 0.0), factors["in0"] * factors["in1"], const(0.0, FLOAT32))
+    operands = dense("in0", FLOAT32, (20, 40)), dense("in1", FLOAT32, (40, 24))
+    run(task_of(reduce("sum", (("r0", 40),), product_), (20, 24), *operands), special=True)
+
+
+def test_a_weight_of_two_products_is_rearranged_for_each() -> None:
+    """As two matrices, and as the columns of one; memory that was rearranged alike is shared by the recipe."""
+    weight = lying("const1", FLOAT16, (2, 64, 8), constant=True)
+    found = []
+    for shape in ((2, 32, 64), (1, 32, 64)):
+        task = anchored("MatMul", [lying("in0", FLOAT16, shape), weight], lying("out0", FLOAT16, (2, 32, 8)))
+        ((_, packing),) = product(task, DEVICE).packed
+        found.append((packing.recipe, packing.pack(np.arange(2 * 64 * 8)).tobytes()))
+    assert found[0][1] != found[1][1]
+    assert found[0][0] != found[1][0]
 
 
 def test_short_weights_are_widened() -> None:

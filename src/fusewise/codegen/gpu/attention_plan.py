@@ -312,7 +312,7 @@ def _parts(s: GpuAttention, device: Device, blocks: int, keys: int) -> tuple[int
     """Parts of the keys, and keys of a part: several where blocks leave multiprocessors idle for long."""
     nbytes = s.keys * (s.size + s.width) * s.task.anchored.operand_type(1).dtype.itemsize
     idle = device.sms // max(1, blocks)
-    if idle < 2 or nbytes < _WORTH_BYTES or s.row_count * s.width * _MOST_PARTS >= 2**31:
+    if idle < 2 or nbytes < _WORTH_BYTES or s.row_count * (s.width + 2) * _MOST_PARTS >= 2**31:
         return 1, s.keys
     wanted = max(1, min(_MOST_PARTS, 2 * idle, s.keys // _PART_KEYS))
     each = _ceiling(_ceiling(s.keys, wanted), keys) * keys

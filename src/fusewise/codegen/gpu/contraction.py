@@ -185,10 +185,10 @@ def _multiplied(factors: tuple[Expr, Expr]) -> tuple[str, tuple[Expr, Expr]]:
 
 
 def _is_byte_less_zero(x: Expr) -> bool:
-    """Is it a byte, or the difference of two?"""
-    return all(
-        part.op == "cast" and part.args[0].dtype in (INT8, UINT8) for part in (x.args if x.op == "sub" else (x,))
-    )
+    """Is it a byte, or the difference of two of a type?"""
+    parts = x.args if x.op == "sub" else (x,)
+    kinds = {part.args[0].dtype if part.op == "cast" else part.dtype for part in parts}
+    return kinds in ({INT8}, {UINT8})
 
 
 def main_load(x: Expr) -> Expr | None:

@@ -102,7 +102,8 @@ def repacked(c: Contraction, walk_: DepthWalk, by_depth: bool) -> tuple[Contract
         return np.ascontiguousarray(rows if by_depth else rows.transpose(0, 2, 1))
 
     name = source.value
-    recipe = f"gpu {'columns' if by_depth else 'depth'} {view} at {start} by {lanes} in {walk_.block}"
+    sides = f"{matrices} of {columns} columns"
+    recipe = f"gpu {'columns' if by_depth else 'depth'} {view} at {start}, {sides}, by {lanes} in {walk_.block}"
     operand = c.task.operand(name)
     size = matrices * columns * depth
     packed = Operand(name, operand.dtype, (size,), (1,), constant=True, alignment=64)

@@ -257,7 +257,10 @@ class _ProductText:
         if not walk.is_full and not is_packed:
             bound = words.term(f"{number.text} < {extent_of(walk.lanes)}", "int1", number)
         inner = scope.inside(indices, *([] if bound is None else [bound]))
-        guard = None if factor.guard is None else inner.value(factor.guard)
+        guard = None
+        if factor.guard is not None:  # what a condition reads is not what is read under it
+            reads = writer.touches_memory(factor.guard)
+            guard = (inner.inside({}) if reads else inner).value(factor.guard)
         found = (inner if guard is None else inner.under(guard)).value(factor.value)
         needed = words.every([x for x in (bound, guard) if x is not None])
         reads_zero = main_load(factor.value) is not None and (
