@@ -217,6 +217,9 @@ WRONG = {
     "launches no kernel": _with("steps", kernel=True),
     "gives add another number of arguments": _with("steps", arguments=()),
     "touches what cannot be": _with("steps", reads=(replace(CONTENTS.program.steps[0].reads[0], high="9"),)),
+    "step 0 touches what cannot": _with(
+        "steps", reads=(replace(CONTENTS.program.steps[0].reads[0], period=-8, width=-8),)
+    ),
     "touches bytes 0 to 281": _with("steps", reads=(replace(CONTENTS.program.steps[0].reads[0], high=281),)),
     "writes what may only be read": _with("steps", writes=CONTENTS.program.steps[0].reads),
     "names a buffer that does not exist": _with(

@@ -1,6 +1,7 @@
 """Programs on the simulated device: answers in any order of launches, arrays on the device, host steps, what goes wrong."""
 
 import weakref
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,11 @@ from tests.runtime.gpu.kernels import needs_triton
 from tests.runtime.gpu.programs import COUNT, DIAMOND, expected, program_of, vectors
 
 from fusewise.codegen.gpu.kernel import GpuKernel
-from fusewise.codegen.gpu.program import ByteRange, GpuBuffer
+from fusewise.codegen.gpu.program import ByteRange, GpuBuffer, GpuProgram
 from fusewise.errors import BrokenPlan, InvalidData, UsageError
-from fusewise.lower.program import DataPosition, Place
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import DataPosition, Place, Port
 from fusewise.runtime.gpu.dlpack import DeviceArray
 from fusewise.runtime.gpu.driver import BrokenAccess, DeviceLost, DeviceMemoryFull
 from fusewise.runtime.gpu.executable import GpuExecutable
@@ -122,6 +125,32 @@ def test_an_output_over_an_input_is_copied_there_afterwards(device):
         with GpuExecutable(diamond(), device) as model:
             model.run_into({"x": there, "y": feeds["y"]}, {"f": there})
         np.testing.assert_array_equal(there.numpy(), expected(DIAMOND, feeds, W)["f"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_model_left_on_the_device_goes_in_again(seed):
+    """It lies where a launch writes while another may still read."""
+    feeds = vectors("x")
+    twice = program_of([("y", "add", ("x", "x")), ("z", "mul", ("x", "x"))], ["x"], ["y", "z"])
+    with closing(FakeDriver(nbytes=1 << 22, seed=seed)) as own, GpuExecutable(twice, own) as model:
+        y, z = model.run_on_device(None, feeds)
+        doubled = 2 * feeds["x"]
+        found = model.run(None, {"x": y})
+        np.testing.assert_array_equal(found, [2 * doubled, doubled * doubled])
+        model.run_into({"x": z}, {"z": z})
+        np.testing.assert_array_equal(z.numpy(), found[1] * found[1])
+        with pytest.raises(UsageError, match="the array for output 'y' is memory of the model itself"):
+            model.run_into(feeds, {"y": z})
+
+
+def test_an_array_of_nothing_lies_nowhere(device):
+    """PyTorch's and CuPy's have no address."""
+    nothing = TensorType(FLOAT32, (0,))
+    buffers, ports = (GpuBuffer("input", 0), GpuBuffer("output", 0)), (Port("x", nothing, 0), Port("y", nothing, 1))
+    program = GpuProgram("sm_90", "float32", (), (), buffers, ports[:1], ports[1:])
+    empty = DeviceArray(0, (0,), FLOAT32, device.place, read=lambda: np.empty(0))
+    with GpuExecutable(program, device) as model:
+        assert model.run(None, {"x": empty})[0].shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,8 @@ class GpuExecutable:
         if found is None:
             raise UsageError(f"{where} does not lie on {self._driver.name}: give one that does, or one of NumPy's")
         _check(where, port, found)
+        if self._memory.owns(found.address) and found.address != self._memory.addresses[port.buffer]:
+            raise UsageError(f"{where} is memory of the model itself, where its runs write: give one of your own")
         return found
 
     # --- for who measures ---------------------------------------------------------------------------------------------------
@@ -278,23 +280,23 @@ class GpuExecutable:
         if tuple(map(int, device)) != self._driver.place:
             return None
         found = taken(value, where, self._driver.stream)
-        return found if self._driver.holds(found.address, 1) else None
+        return found if 0 in found.shape or self._driver.holds(found.address, 1) else None  # of nothing it may be null
 
     def _point(self, given: Sequence[Any], targets: Mapping[int, Foreign]) -> Mapping[int, Foreign]:
-        """Point the launches to the arrays that this run reads and writes. Those of `targets` are given back that have to be
-        copied to afterwards."""
+        """Point the launches to the arrays that this run reads and writes; what an earlier run left in the model's own memory is
+        copied, as this one writes there. Those of `targets` are given back that have to be copied to afterwards."""
         where = list(self._memory.addresses)
         read = []
         for port, value in zip(self.program.inputs, given, strict=True):
             if isinstance(value, Foreign):
                 read.append(Span(value.address, _nbytes(port)))
-                if self._fits(port.buffer, value.address):
+                if self._fits(port.buffer, value.address) and not self._memory.owns(value.address):
                     where[port.buffer] = value.address
         after, written = {}, list[Span]()
         for number, target in targets.items():
             port = self.program.outputs[number]
             span = Span(target.address, _nbytes(port))
-            alone = not any(_meet(span, other) for other in (*read, *written))
+            alone = not any(_meet(span, other) for other in (*read, *written)) or target.address == where[port.buffer]
             is_output = self.program.buffers[port.buffer].kind == "output" and not self._memory.on_host[port.buffer]
             if alone and is_output and self._fits(port.buffer, target.address):
                 where[port.buffer] = target.address

@@ -16,7 +16,7 @@ from fusewise.codegen.gpu.program import ByteRange, GpuBuffer, GpuProgram, GpuSt
 from fusewise.errors import FusewiseError
 from fusewise.lower.program import HostStep
 from fusewise.runtime.arena import aligned_block, settled
-from fusewise.runtime.gpu.driver import Driver
+from fusewise.runtime.gpu.driver import Driver, Span
 
 __all__ = ["GpuMemory", "device_sizes", "packed_bytes"]
 
@@ -37,7 +37,7 @@ class GpuMemory:
         self.on_device = [number in launches for number in range(len(buffers))]
         self.on_host = [k in hosted or (k in ports and k not in launches) for k in range(len(buffers))]
         self.addresses = [0] * len(buffers)
-        self._allocated: list[int] = []
+        self._allocated: list[Span] = []
         self.constant_bytes = self.device_bytes = 0
         try:
             self._place_constants()
@@ -53,10 +53,14 @@ class GpuMemory:
 
     def close(self) -> None:
         """Give it back; a device that is lost has nothing to be given back."""
-        for address in self._allocated:
+        for one in self._allocated:
             with suppress(FusewiseError):
-                self.driver.free(address)
+                self.driver.free(one.address)
         self._allocated.clear()
+
+    def owns(self, address: int) -> bool:
+        """Is that of this memory, so that a run may write there?"""
+        return any(one.address <= address < one.address + one.nbytes for one in self._allocated)
 
     def fetch(self, parts: Iterable[ByteRange]) -> None:
         """Have what kernels made in the host's copies; it is there when the driver has synchronised."""
@@ -127,7 +131,7 @@ class GpuMemory:
 
     def _allocate(self, nbytes: int) -> int:
         address = self.driver.allocate(nbytes)
-        self._allocated.append(address)
+        self._allocated.append(Span(address, nbytes))
         return address
 
 

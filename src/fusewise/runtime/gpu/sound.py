@@ -155,7 +155,10 @@ def _of_steps(program: GpuProgram) -> Iterator[str]:
             continue
         if type(step.kernel) is not int or not isinstance(step.label, str):
             yield f"{where} launches no kernel"
-        numbers: list[Any] = [value for one in (*step.reads, *step.writes) for value in (one.buffer, one.low, one.high)]
+        ranges = (*step.reads, *step.writes)
+        numbers: list[Any] = [
+            value for one in ranges for value in (one.buffer, one.low, one.high, one.period, one.width)
+        ]
         numbers += [value for place in step.arguments for value in (place.buffer, place.offset)]
         if not all(map(is_count, numbers)) or any(place.strides is not None for place in step.arguments):
             yield f"{where} touches what cannot be"
