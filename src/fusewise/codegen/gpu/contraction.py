@@ -17,7 +17,6 @@ from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.nests import understood
 from fusewise.codegen.gpu.phases import in_phases
 from fusewise.codegen.gpu.source import TritonWriter
-from fusewise.codegen.llvm.loops import offset_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8
 from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr, binary, index, walk
@@ -85,8 +84,10 @@ def contraction(task: Task) -> Contraction:
     if any(node.op == "reduce" and writer.free(node) & dict(depth).keys() for x in factors for node in walk(x)):
         raise NoKernel("a reduction within the sum")
     guards = _guards(writer, conditions, (rows, columns), {*dict(batch), *dict(total.value[1])})
-    if task.anchor is None:  # conditions of operators are those of their data, which is the factor with their axes
-        _require_inside(writer, factors, conditions, (columns, rows))
+    sides = {*dict(rows), *dict(columns)}
+    if task.anchor is None and any(writer.free(condition) & sides for condition in conditions):
+        # those of operators are of their data alone; of others nobody knows what the other factor is where they do not hold
+        raise NoKernel("a condition on one factor that the other is not under")
     kind, values = _multiplied(factors)
     left, right = (Factor(x, guard) for x, guard in zip(values, guards, strict=True))
     return Contraction(plain, total, left, right, rows, columns, batch, depth, kind)
@@ -151,23 +152,6 @@ def _guards(
             if own[side]:
                 found[side] = condition if before is None else binary("and", before, condition)
     return found
-
-
-def _require_inside(
-    writer: TritonWriter, factors: tuple[Expr, Expr], conditions: Sequence[Expr], others: tuple[Axes, Axes]
-) -> None:
-    """`NoKernel` where a factor may read nothing that is there unless a condition on the other's axes holds."""
-    for x, axes in zip(factors, others, strict=True):
-        if not any(writer.free(condition) & dict(axes).keys() for condition in conditions):
-            continue
-        for node in walk(x):
-            if node.op != "load":
-                continue
-            operand = writer.task.operand(node.value)
-            low, high = writer.simplifier.range_of(offset_of(writer.simplifier, operand, node.args))
-            least, most = (0, -1) if 0 in operand.shape else operand.span
-            if low < least or high > most:
-                raise NoKernel("a factor that is there under a condition of the other")
 
 
 def _multiplied(factors: tuple[Expr, Expr]) -> tuple[str, tuple[Expr, Expr]]:
