@@ -92,6 +92,7 @@ OWNED: Mapping[str, Callable[[Path], dict[str, Any]]] = MappingProxyType(
         "README.md": _module,
         "docs/decoding.md": _decoder,
         "docs/free-dimensions.md": _sentences,
+        "docs/kernels.md": _network,
         "docs/onnxruntime.md": _network,
         "docs/operators.md": _network,
         "docs/passes.md": _network,
