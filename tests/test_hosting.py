@@ -52,3 +52,10 @@ def test_how_each_runs() -> None:
     assert ways["StringConcat"][0] == NUMPY
     assert {way.split(",")[0] for way, _ in ways.values()} <= {NUMPY, EVALUATOR, ROUTINE, BODIES}
     assert all(("", op) in PLAIN for op, (way, _) in ways.items() if way.startswith(NUMPY))
+
+
+def test_what_a_gpu_leaves_to_the_host_stays_there() -> None:
+    b = GraphBuilder()
+    values, _ = b.op("TopK", b.input("x", (2, 10)), b.constant(np.array([3])), outputs=2)
+    model = fusewise.compile(b.finish(values), device="cuda:sm_90", cache=False)
+    assert [(row["op"], row["way"]) for row in model.summary["host"]] == [("TopK", NUMPY)]

@@ -80,10 +80,11 @@ def described(graph: Graph, program: Program | GpuProgram) -> list[dict[str, Any
     versions = {"": graph.opset} | dict(graph.opsets)
     steps = (step for step in program.steps if isinstance(step, HostStep))
     pairs = [(node, why) for step in steps for node, why in zip(step.nodes, step.reasons, strict=True)]
+    has_stages = isinstance(program, Program)  # a GPU's host steps stay on the host, whatever sizes come back
     found = []
     for node, reason in pairs:
         way = way_of(node, versions.get(node.domain, 1))
-        later = LATER if may_be_native(reason) else ""
+        later = LATER if has_stages and may_be_native(reason) else ""
         row = {"node": node.label, "op": node.op, "reason": reason, "way": f"{way}{later}"}
         found.append(row | {"expected_ms": _expected_ms(graph, node, way)})
     return found
