@@ -247,8 +247,8 @@ def _compiled(
             progress=clock,
         )
     built.limit_memory(chosen.memory_limit)
-    figures = summary_of(graph, program, found.choice, built.figures, (time.perf_counter() - begin) * 1e3)
-    figures["stages"], figures["frozen"] = clock.stages, frozen(partial(read, model), bound, chosen)
+    figures = summary_of(graph, program, found.choice, built.figures, clock.stages, (time.perf_counter() - begin) * 1e3)
+    figures["frozen"] = frozen(partial(read, model), bound, chosen)
     tell_of_cliff(figures, chosen)
     choosing = program.figures["host_steps"] or any(node.op == "If" for node in bound.nodes)
     again = partial(_once_more, model, lambda: bound, chosen) if choosing else None

@@ -59,14 +59,21 @@ _WORTH_TELLING_MS = 1.0
 
 
 def summary_of(
-    graph: Graph, program: Program, choice: CompilationChoice | None, built: BuildFigures, compile_ms: float
+    graph: Graph,
+    program: Program,
+    choice: CompilationChoice | None,
+    built: BuildFigures,
+    stages: list[dict[str, Any]],
+    compile_ms: float,
 ) -> dict[str, Any]:
-    """The figures of a compiled model: what was built, and what runs where."""
+    """The figures of a compiled model: what was built, what runs where, and of what it took the `stages` and the whole, which is
+    read after them."""
     host = described(graph.replace(types={v: at_hint(kind) for v, kind in graph.types.items()}), program)
     return {
         **asdict(built),
         **program.figures,
         "compile_ms": compile_ms,
+        "stages": stages,
         "tuning": None if choice is None else choice.described,
         "host": host,
         "slow_host": cliff(host, program),

@@ -240,6 +240,6 @@ def _summary(source: GpuSource, chosen: Options, found: GpuPlanned, runner: GpuR
         "slow_host": None,
         "symbols": [],
         "frozen": frozen(source.written, found.bound, chosen),
+        "stages": how.clock.stages,  # before the whole, of which they are parts
         "compile_ms": (time.perf_counter() - how.begin) * 1e3,
-        "stages": how.clock.stages,
     }
