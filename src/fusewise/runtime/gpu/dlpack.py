@@ -45,8 +45,8 @@ _Managed._fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("delete
 
 _CODES = MappingProxyType({"int": 0, "uint": 1, "float": 2, "bfloat16": 4, "bool": 6})
 """Codes of DLPack's element types."""
-_NEW, _USED = b"dltensor", b"used_dltensor"
-"""Names of a capsule that nobody took yet, and of one that somebody did."""
+_NEW = b"dltensor"
+"""The name of a capsule that nobody took yet."""
 
 _api = ctypes.pythonapi
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -55,7 +55,6 @@ _capsule_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_cha
 )
 _capsule_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-_capsule_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
 _raw_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _hold = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", _api))
