@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fusewise.codegen.gpu.kernel import NoKernel
-from fusewise.codegen.gpu.nests import understood
+from fusewise.codegen.gpu.nests import outermost_reductions, understood
 from fusewise.codegen.gpu.phases import in_phases
 from fusewise.codegen.gpu.source import TritonWriter
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8
@@ -95,17 +95,7 @@ def contraction(task: Task) -> Contraction:
 
 def _only_sum(task: Task) -> Expr:
     """The one reduction that is in no other."""
-    found, seen = dict[Expr, None](), set[Expr]()
-    stack = [store.value for store in task.stores]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op == "reduce":
-            found[node] = None
-        else:
-            stack += node.args
+    found = outermost_reductions(task)
     if len(found) != 1:
         raise NoKernel("no sum of products" if not found else "several reductions")
     (total,) = found

@@ -66,8 +66,8 @@ def understood(task: Task) -> Task:
     return simplified(task)
 
 
-def certain_reductions(task: Task) -> list[Expr]:
-    """Outermost reductions that every element needs, whatever conditions say."""
+def outermost_reductions(task: Task, *, certain: bool = False) -> list[Expr]:
+    """Reductions that are in no other; with `certain` those that every element needs, whatever conditions say."""
     found: dict[Expr, None] = {}
     seen = set[Expr]()
     stack = [store.value for store in task.stores]
@@ -79,8 +79,13 @@ def certain_reductions(task: Task) -> list[Expr]:
         if node.op == "reduce":
             found[node] = None
         else:
-            stack += node.args[:1] if node.op == "select" else node.args
-    return [node for node in found if all(extent for _, extent in node.value[1])]
+            stack += node.args[:1] if certain and node.op == "select" else node.args
+    return list(found)
+
+
+def certain_reductions(task: Task) -> list[Expr]:
+    """Outermost reductions of something that every element needs."""
+    return [node for node in outermost_reductions(task, certain=True) if all(extent for _, extent in node.value[1])]
 
 
 @record(frozen=True)
