@@ -182,8 +182,8 @@ def _started() -> subprocess.Popen[bytes] | None:
     """A new helper; None where processes cannot be started."""
     if not sys.executable:
         return None
-    paths = json.dumps([path for path in sys.path if path])
-    program = f"import sys; sys.path[:0] = {paths}; from fusewise.runtime.compile import serve; serve()"
+    paths = json.dumps(sys.path)  # with "", the folder it works in: what this process could import, that one can
+    program = f"import sys; sys.path[:] = {paths}; from fusewise.runtime.compile import serve; serve()"
     try:
         return subprocess.Popen(
             [sys.executable, "-S", "-c", program],

@@ -13,6 +13,8 @@ from tests.runtime.gpu.kernels import needs_triton
 
 pytestmark = needs_triton
 
+ROOT = Path(__file__).parents[3]
+
 
 def idling(folder: str, *arguments: int):
     """A job that says who does it, and one that never ends."""
@@ -37,7 +39,8 @@ process.ask({"what": "sleep"})
 
 def test_it_does_not_outlive_who_asked(tmp_path: Path) -> None:
     """A run that is killed leaves no interpreter at work behind it."""
-    with subprocess.Popen([sys.executable, "-c", _ASKER], stdout=subprocess.PIPE, text=True) as asker:
+    # Its search path has "" for the folder it works in, and the job is found by nothing else.
+    with subprocess.Popen([sys.executable, "-c", _ASKER], stdout=subprocess.PIPE, text=True, cwd=ROOT) as asker:
         assert asker.stdout is not None
         pid = int(asker.stdout.readline())
         asker.send_signal(signal.SIGKILL)

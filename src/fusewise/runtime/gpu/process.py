@@ -91,7 +91,7 @@ class TritonProcess:
         self._folder = tempfile.TemporaryDirectory(prefix="fusewise-triton-")
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed when the process is ended
         module, function = self._where.split(":")
-        paths = json.dumps([path for path in sys.path if path])
+        paths = json.dumps(sys.path)  # with "", the folder it works in: what this process could import, that one can
         call = f"serve({function}, {self._folder.name!r}, {self._arguments})"
         imports = f"from {__name__} import serve; from {module} import {function}"
         self._process = subprocess.Popen(
