@@ -249,6 +249,25 @@ def test_not_a_number_passes_through(run_kernel: Any) -> None:
     assert np.isfinite(np.delete(result, 3, axis=2)).all()
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_value_that_causality_masks_is_read_by_exact_code_only(run_kernel: Any, target: Target, exact: bool) -> None:
+    """What docs/accuracy.md says: values behind the last query of a strip, which a run of keys that has it may have, too."""
+    shape = (1, 1, 320, 8)
+    task = replace(attention([shape] * 3, shape, {"is_causal": 1}), exact=exact)
+    arrays = {f"x{n}": np.random.default_rng(n).standard_normal(shape).astype(np.float32) for n in range(3)}
+    without, result = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    run_kernel(PACKED, task, {**arrays, "y": without})
+    arrays["x2"][0, 0, 310, 3] = np.nan
+    run_kernel(PACKED, task, {**arrays, "y": result})
+    strip = way(PACKED, task, target).schedule.strip
+    assert strip <= 160
+    is_bad = np.isnan(result[0, 0, :, 3])
+    assert is_bad[310:].all()
+    assert is_bad.all() if exact else not is_bad[:strip].any()
+    result[0, 0, is_bad, 3] = without[0, 0, is_bad, 3]
+    np.testing.assert_array_equal(result, without)
+
+
 @pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
 def test_code_for_every_machine(other: Target) -> None:
     shape = (1, 2, 40, 24)

@@ -12,6 +12,7 @@ lane takes every so many keys with a maximum and a sum of its own, without tenso
 
 Few rows over many keys would leave the device idle, so keys are shared out to blocks, too; a second kernel joins their results, in
 the order of the keys (`attention_parts`). Keys behind the last query of a block are not read where they are masked (`is_causal`).
+In exact code they are, since infinite values and NaN make NaN with their weight of zero.
 """
 
 from __future__ import annotations
@@ -127,9 +128,10 @@ class _Writing:
         if plan.parts > 1:
             low = writer.name(f"{writer.words.typed(self.part)} * {plan.part_keys}")
             ends.append(f"{low} + {plan.part_keys}")
-        if s.causal and plan.strips(s) == 1:
+        trims = s.causal and not plan.is_exact
+        if trims and plan.strips(s) == 1:
             last = min(last, s.queries)
-        elif s.causal:
+        elif trims:
             ends.append(f"{self.first} + {plan.rows}")
         high = str(last)
         for end in ends:

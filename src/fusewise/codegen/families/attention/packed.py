@@ -11,8 +11,9 @@ How many queries and keys there are need not be known: a panel that keys do not 
 (`attention.panels`), whose scores are masked afterwards. Strips and tiles of queries are moved back as always, so that a tile of
 several rows is for as many queries at least.
 
-Under a causal mask, keys after the last query of a strip are left out. (The division comes last as in T. Dao et al.,
-"FlashAttention", NeurIPS 2022; a strip sees all of its keys at once, so nothing is rescaled.)
+Under a causal mask, keys after the last query of a strip are left out. In exact code they are not, as infinite values and NaN
+make NaN with their weight of zero. (The division comes last as in T. Dao et al., "FlashAttention", NeurIPS 2022; a strip sees all
+of its keys at once, so nothing is rescaled.)
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
     f, s, rows = e.f, e.shape, e.rows
     first = f.minimum(f.mul(number, e.plan.strip), s.queries - rows)
     seen: Int = s.keys
-    if s.causal and (s.free_keys or s.keys % TRIM == 0):
+    if s.trims and (s.free_keys or s.keys % TRIM == 0):
         last = f.mul(ceiling(f, f.add(first, rows), TRIM), TRIM)
         seen = f.minimum(last, s.keys)
     _scores(e, batch, head, first, seen)

@@ -49,6 +49,7 @@ class AttentionShape:
     `dtype` is that of all three, but where it is float32 keys and values may be `stored` in 16 bits, which are widened as they are
     read; a mask of booleans (`mask_dtype`) says which keys take part. `flat`: the output is (batch, tokens, heads * width).
     `free_queries` and `free_keys`: how many there are is not known, also where schedules are made for some number of them.
+    `trims`: keys behind the last query of a strip need not be read.
     """
 
     batch: int
@@ -71,6 +72,7 @@ class AttentionShape:
     flat: bool
     free_queries: bool = False
     free_keys: bool = False
+    trims: bool = False
 
     def place(self, f: Function, batch: Int, head: Int, query: Int, element: Int) -> tuple[dict[str, Int], str]:
         """The output's index, and the name of its last variable."""
@@ -138,6 +140,7 @@ def understand(
         flat=len(views[0].shape) == 3,
         free_queries=isinstance(query_rows, Size),
         free_keys=isinstance(key_rows, Size),
+        trims=bool(anchor.attribute("is_causal", 0)) and not task.exact,
     )
 
 

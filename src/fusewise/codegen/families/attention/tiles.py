@@ -275,7 +275,7 @@ def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
     first = f.minimum(f.mul(number, rows), s.queries - rows)
     e.queries.rows((batch, head), first, f.add(first, rows - 1))
     seen: Int = plan.padded
-    if s.causal:
+    if s.trims:
         seen = f.minimum(f.mul(ceiling(f, f.add(first, rows), plan.trim), plan.trim), plan.padded)
     _scores(e, (batch, head, first), seen)
     lanes = min(e.instructions.lanes, plan.trim)
