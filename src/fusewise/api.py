@@ -6,25 +6,21 @@ needs it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from fusewise.compiled import SUFFIX, Model, open_compiled, opened
-from fusewise.compiling import Progress, StageClock, frozen, key_of, not_for_all_sizes, planned, tell_of_cliff
-from fusewise.errors import UsageError, within_memory
+from fusewise.compiled import Model, open_compiled
+from fusewise.compiling import Progress, StageClock
+from fusewise.errors import within_memory
 from fusewise.options import Options, options_from
-from fusewise.runtime.folder import cache_folder, first_only
-from fusewise.sources import ZOO, made_here, name_of
+from fusewise.runtime.folder import cache_folder
+from fusewise.sources import ZOO, graph_for, load, made_here, name_of, read
 from fusewise.trace import Trace
-from fusewise.version import VERSION
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
     from fusewise.benchmarking.verification import Verification
@@ -39,10 +35,8 @@ if TYPE_CHECKING:
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import PlanDict, Planning, PlanOptions
     from fusewise.reporting.report import Report
-    from fusewise.runtime.model_cache import Key, ModelCache
+    from fusewise.sources import Source
     from fusewise.verifying import VerificationDict
-
-    Source = str | Path | bytes | onnx.ModelProto | Graph
 
 __all__ = [
     "ZOO",
@@ -66,41 +60,6 @@ __all__ = [
     "to_onnx",
     "verify",
 ]
-
-
-@within_memory("the model is read")
-def load(
-    model: Source,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    symbols: Mapping[str, Given] | None = None,
-    values: Mapping[str, Any] | None = None,
-    free: bool = False,
-) -> Graph:
-    """The graph of a model with every dimension that can be known made a number, and inputs of given `values` constants.
-
-    With `free`, dimensions that nobody gives a size are symbols, and all others are in terms of them. Raises `InvalidModel`,
-    `UnsupportedModel`, `ResourceLimit`, or `UsageError` for a name that does not exist.
-    """
-    from fusewise.frontend.bind import bind
-    from fusewise.frontend.given import given_shapes, given_symbols, resized
-
-    graph, shapes, given = read(model), given_shapes(shapes), given_symbols(symbols)
-    if graph.symbols and not values:
-        return resized(graph, shapes, given, free)
-    return bind(graph, shapes, given, values, free=free)
-
-
-@within_memory("the model is read")
-def read(model: Source) -> Graph:
-    """The graph of a model as it was written: free dimensions stay symbols. Raises what `load` raises."""
-    from fusewise.frontend import onnx_import
-    from fusewise.ir.graph import Graph
-
-    source = made_here(model)
-    if isinstance(source, str | Path) and Path(source).suffix == SUFFIX:
-        raise UsageError(f"{source} can only be run (`open_compiled`): it is compiled; give the model it comes from")
-    return source if isinstance(source, Graph) else onnx_import.load(source)
 
 
 @within_memory("the model is read")
@@ -190,145 +149,20 @@ def _compiled(
     chosen: Options,
     trace: Trace | None = None,
     progress: Progress | None = None,
-    weights: Collection[np.ndarray] = (),
     look: Callable[[Planned, Trace], None] | None = None,
     interpret: bool = False,
 ) -> Model:
-    """What `compile` gives. Constants that are byte for byte one of the `weights` are that one. `look` is shown what was planned,
-    and the decisions, before machine code is made of it. `interpret`: see `gpu_model`."""
-    from fusewise.runtime.model_cache import ModelCache, describes
+    """What `compile` gives. `look`: see `cpu_model`; `interpret`: see `gpu_model`."""
+    if not chosen.on_gpu:
+        from fusewise.on_cpu import cpu_model
 
-    begin, clock = time.perf_counter(), StageClock(progress)
+        return cpu_model(model, chosen, trace, progress, look=look)
+    from fusewise.on_gpu import GpuSource, gpu_model
+
+    clock = StageClock(progress)
     clock("loading", 0.0)
-    if chosen.on_gpu:
-        from fusewise.on_gpu import GpuSource, gpu_model
-
-        source = GpuSource(model, partial(_bound, model, chosen), partial(read, model))
-        return gpu_model(source, chosen, trace, clock, interpret=interpret)
-    warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
-    decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
-    key = None if folder is None or trace is not None or weights else key_of(model, chosen)
-    store = None if folder is None or key is None else ModelCache(folder, warn)
-    kept = None if store is None or key is None else _kept(model, chosen, decisions, (store, key), warn, begin)
-    if kept is not None:
-        return kept
-    from fusewise.compiling import sized_anyway
-    from fusewise.hosting import summary_of
-    from fusewise.runtime import executable
-    from fusewise.runtime.cache import KernelCache
-    from fusewise.runtime.collection import uncollected
-    from fusewise.runtime.compile import Helpers
-    from fusewise.runtime.expected import expected_bytes
-    from fusewise.runtime.resident import Resident
-
-    with Helpers() as helpers, Resident(weights) as resident, nullcontext() if chosen.tune else uncollected():
-        bound = _bound(model, chosen)
-        helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
-        resident.start(expected_bytes(bound))
-        try:
-            found = planned(bound, chosen, decisions, warn, clock)
-        except not_for_all_sizes() as error:
-            if not bound.symbols or chosen.grow:
-                raise
-            clock("loading", 0.0)
-            chosen, decisions = replace(chosen, free=False), Trace(disabled=frozenset(chosen.disable))
-            bound = sized_anyway(partial(_bound, model, chosen), chosen, error)
-            found = planned(bound, chosen, decisions, warn, clock)
-        if look is not None:
-            look(found, decisions)
-        graph, program = found.graph, found.program
-        bound.forget()  # what passes have looked at is read again where it is needed
-        built = executable.build(
-            program,
-            threads=chosen.threads,
-            cache=None if folder is None else KernelCache(folder, warn),
-            helpers=helpers,
-            resident=resident,
-            progress=clock,
-        )
-    built.limit_memory(chosen.memory_limit)
-    figures = summary_of(graph, program, found.choice, built.figures, clock.stages, (time.perf_counter() - begin) * 1e3)
-    figures["frozen"] = frozen(partial(read, model), bound, chosen)
-    tell_of_cliff(figures, chosen)
-    choosing = program.figures["host_steps"] or any(node.op == "If" for node in bound.nodes)
-    again = partial(_once_more, model, lambda: bound, chosen) if choosing else None
-    made = Model(built, lambda: (graph, decisions), figures, None, again)
-    if store is not None and key is not None and describes(key):
-        store.store(key.text, built, made.notes, VERSION)
-    graph.forget()
-    return _specialized(made, lambda: bound, chosen, decisions)
-
-
-def _kept(
-    model: Source,
-    chosen: Options,
-    decisions: Trace,
-    stored: tuple[ModelCache, Key],
-    warn: Callable[[str], None],
-    begin: float,
-) -> Model | None:
-    """What was compiled before and is in the cache; None where nothing is, or something is measured."""
-    from fusewise.runtime.model_cache import unchanged
-
-    store, key = stored
-    kept = None if chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
-    if kept is None:
-        return None
-    kept.executable.limit_memory(chosen.memory_limit)
-    tell_of_cliff(kept.notes["summary"], chosen)
-
-    def planned_again() -> tuple[Graph, Trace]:
-        return planned(_bound(model, chosen), chosen, decisions, warn).graph, decisions
-
-    bound_again = partial(_bound, model, chosen)
-    found = opened(kept, planned_again, begin, partial(_once_more, model, bound_again, chosen))
-    return _specialized(found, lambda: unchanged(key, model, bound_again()), chosen, decisions)
-
-
-def _specialized(model: Model, bound: Callable[[], Graph], options: Options, trace: Trace) -> Model:
-    """The model, which has sizes that keep coming back run by programs of their own, if that is asked for, and can be compiled once
-    more to grow in place, on the same weights."""
-
-    def grown() -> Model:
-        weights = tuple(model.executable.contents.constants.values())
-        chosen = replace(options, shapes={}, symbols={}, values={}, specialize=0, tune=0, grow=True)
-        return _compiled(bound(), chosen, weights=weights)
-
-    def report_again(times: bool, seed: int) -> Report:
-        from fusewise.reporting.report import reported_again
-
-        return reported_again(model, bound(), options, seed if times else None)
-
-    model.grow, model.report_again = grown, report_again
-    if options.specialize and model.summary["symbols"] and trace.limit is None:
-        from fusewise.specializing import specialist_for
-
-        model.specialist = specialist_for(model.executable, bound, options, trace.disabled)
-        model.executable.specialize(model.specialist)
-    return model
-
-
-def _bound(model: Source, options: Options) -> Graph:
-    free, shapes, symbols = not options.is_sized, options.shapes, options.symbols
-    graph = load(made_here(model), shapes=shapes, symbols=symbols, values=options.values, free=free)
-    if not options.grow:
-        return graph
-    from fusewise.passes.growing import grown_in_place
-
-    return grown_in_place(graph)
-
-
-def _once_more(model: Source, bound: Callable[[], Graph], options: Options, apart: bool) -> Model | None:
-    """A model compiled again for shapes that follow from its inputs alone; `apart`: whose dimensions of one name need not be equal,
-    None for a model that reads all inputs whenever it is run."""
-    from fusewise.frontend.free import names_apart
-    from fusewise.frontend.infer_types import without_declared
-
-    source = read(model) if apart else None
-    if source is not None and not any(node.op == "If" for node in source.nodes):
-        return None
-    graph = bound() if source is None else _bound(names_apart(source, frozenset(options.symbols)), options)
-    return compile(without_declared(graph), replace(options, shapes={}, symbols={}, values={}, strict=False))
+    source = GpuSource(model, partial(graph_for, model, chosen), partial(read, model))
+    return gpu_model(source, chosen, trace, clock, interpret=interpret)
 
 
 @within_memory("the model is looked at")
@@ -401,7 +235,7 @@ def explain(
         return plan_explained(Path(str(subject)), (group, node), settings, load)
     require_node(subject, group, node)
     chosen, written = options_from(options, settings), read(subject)
-    return node_explained(written, _bound(written, chosen), chosen, str(node), trace)
+    return node_explained(written, graph_for(written, chosen), chosen, str(node), trace)
 
 
 @within_memory("the model is verified")
@@ -456,7 +290,7 @@ def bench(
     peers_named(wanted.named(chosen.device), chosen.device)  # so that a name that there is not is told at once
     progress("loading", 0.0)
     source = made_here(model)
-    graph = _bound(source, chosen) if wanted.sizes else sized_at(_bound(source, chosen), {})
+    graph = graph_for(source, chosen) if wanted.sizes else sized_at(graph_for(source, chosen), {})
     if chosen.tune:
         compile(graph, chosen, progress=progress)
     return compared(graph if chosen.values else source, graph, name_of(model, graph), chosen, wanted, progress)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fusewise.errors import within_memory
 
 if TYPE_CHECKING:
-    from fusewise.api import Source
     from fusewise.ir.graph import Graph
+    from fusewise.sources import Source
 
 __all__ = ["gradient"]
 

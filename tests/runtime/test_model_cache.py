@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -19,9 +18,11 @@ from fusewise.errors import InvalidModel
 from fusewise.frontend.onnx_import import external_names
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
+from fusewise.options import Options
 from fusewise.runtime import compile as compiling
 from fusewise.runtime.model_cache import ModelCache, room_of
 from fusewise.runtime.model_files import fingerprint, model_files
+from fusewise.sources import graph_for
 
 
 def network(seed: int = 0, size: int = 16) -> Graph:
@@ -266,16 +267,15 @@ def test_a_file_that_is_swapped_while_it_is_compiled_is_not_kept(
     fusewise.save(network(seed=1), tmp_path / "other.onnx")
     honest, evil, stamp = path.read_bytes(), (tmp_path / "other.onnx").read_bytes(), path.stat()
     assert len(honest) == len(evil)
-    plan = importlib.import_module("fusewise.api")._bound
 
-    def swapped(model: object, options: object) -> Graph:
+    def swapped(model: Path, options: Options) -> Graph:
         path.write_bytes(evil)
-        graph = plan(model, options)
+        graph = graph_for(model, options)
         assert all(constant.array.size for constant in graph.constants.values())
         path.write_bytes(honest)
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
         return graph
 
-    monkeypatch.setattr("fusewise.api._bound", swapped)
+    monkeypatch.setattr("fusewise.on_cpu.graph_for", swapped)
     fusewise.compile(path, cache=cache)
     assert entries(cache) == []
