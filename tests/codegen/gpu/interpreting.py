@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from fusewise.codegen.gpu.kernel import FAULT, SCRATCH, GpuKernel
+from fusewise.codegen.gpu.kernel import FAULT, SCRATCH, STEP, STEP_BYTES, GpuKernel
 from fusewise.lower.interpret import interpret_task
 from fusewise.lower.task import Operand, Task
 from fusewise.runtime.arena import address_of
@@ -136,16 +136,16 @@ def launch(
     fault = device.there(np.zeros(2 * max(1, task.sites), np.int64))
     scratch = device.there(np.full(max(1, kernel.scratch_bytes // 4), np.nan, np.float32))
     packed = {name: device.there(packing.pack(starts[name]).reshape(-1)) for name, packing in kernel.packed}
+    packed |= {name: device.there(table.array.reshape(-1)) for name, table in kernel.tables}
     readable, writable = [_bytes(array) for array in packed.values()], [_bytes(fault[: 2 * task.sites])]
     for operand in task.operands:
         touched = _bytes_of(operand, address_of(starts[operand.name]))
         (writable if operand.name in outputs else readable).append(touched)
     places = {name: address_of(array) for name, array in {**starts, FAULT: fault, SCRATCH: scratch, **packed}.items()}
-    for number, one in enumerate((kernel, *kernel.then)):
-        # the first writes the working memory, those behind it read it
-        reads, writes = (
-            (readable, [*writable, _bytes(scratch)]) if number == 0 else ([*readable, _bytes(scratch)], writable)
-        )
+    for one in (kernel, *kernel.then):
+        # working memory is written by the first; those behind it read it, and those that are launched again and again change it
+        reads, writes = ([*readable, _bytes(scratch)], [*writable, _bytes(scratch)])
+        places[STEP] = places[SCRATCH] + STEP_BYTES * one.step
         device.launch(one, places, _joined(reads), _joined(writes))
     found = {}
     for operand in task.operands:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.codegen.gpu.choose import ChosenKernel, GpuChoice
 from fusewise.codegen.gpu.device import Device
-from fusewise.codegen.gpu.kernel import FAULT, SCRATCH, GpuKernel, NoKernel
+from fusewise.codegen.gpu.kernel import FAULT, SCRATCH, STEP, STEP_BYTES, GpuKernel, NoKernel
 from fusewise.codegen.gpu.program import (
     ByteRange,
     GpuBuffer,
@@ -41,7 +41,7 @@ __all__ = ["gpu_program"]
 
 _FIRST: Mapping[str, int] = MappingProxyType({})
 
-_WHOLE = frozenset({"scan"})
+_WHOLE = frozenset({"forest", "linear_attention", "recurrence", "scan"})
 """Families of nodes that are one task each for which there are kernels."""
 
 _PRODUCTS = ("exact", "tf32")
@@ -247,14 +247,19 @@ class _Steps:
         if one.kernel.scratch_bytes:
             scratch = Area(("scratch", len(self.steps)), Buffer("arena", one.kernel.scratch_bytes))
             known[SCRATCH] = _Argument(scratch, 0, 0, one.kernel.scratch_bytes, writes=True)
+        for name, constant in one.kernel.tables:
+            table = Area(("table", constant.digest), Buffer("constant", constant.type.nbytes, data=constant))
+            known[name] = _Argument(table, 0, 0, constant.type.nbytes, writes=False)
         for kernel in (one.kernel, *one.kernel.then):
+            if STEP in kernel.arguments:  # in the working memory, whose bytes are told of already
+                known[STEP] = _Argument(known[SCRATCH].area, STEP_BYTES * kernel.step, 0, 0, writes=False)
             if 0 not in kernel.grid:
                 arguments = [known[name] for name in kernel.arguments]
                 yield self._launch(kernel, arguments, work, sites if FAULT in kernel.arguments else ())
                 sites = () if FAULT in kernel.arguments else sites
 
     def _launch(self, kernel: GpuKernel, arguments: Sequence[_Argument], work: TaskWork, sites: tuple) -> GpuStep:
-        alone = replace(kernel, then=(), packed=())
+        alone = replace(kernel, then=(), packed=(), tables=(), step=0)
         touched = [
             (ByteRange(self._number(one.area), one.low, one.high, one.period, one.width), one.writes)
             for one in arguments

@@ -9,7 +9,9 @@ from types import MappingProxyType
 
 from fusewise.codegen.gpu.attention import attention
 from fusewise.codegen.gpu.device import Device
+from fusewise.codegen.gpu.forests import forest
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
+from fusewise.codegen.gpu.linear_attention import linear_attention
 from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.products import other_products, product
 from fusewise.codegen.gpu.reductions import reduction
@@ -60,6 +62,8 @@ FAMILIES: tuple[KernelFamily, ...] = (
     KernelFamily("product", product, other_products),
     KernelFamily("attention", attention),
     KernelFamily("scan", scan),
+    KernelFamily("forest", forest),
+    KernelFamily("linear-attention", linear_attention),
     KernelFamily("rows", _rows),
     KernelFamily("reduction", reduction),
     KernelFamily("nest", _nest),

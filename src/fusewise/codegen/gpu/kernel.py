@@ -8,6 +8,7 @@ from dataclasses import field
 from types import MappingProxyType
 
 from fusewise.ir.dtypes import DType
+from fusewise.ir.graph import Constant
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Task
 from fusewise.records import record
@@ -17,6 +18,8 @@ __all__ = [
     "IMPORTS",
     "POINTERS",
     "SCRATCH",
+    "STEP",
+    "STEP_BYTES",
     "GpuKernel",
     "NoKernel",
     "arguments_of",
@@ -29,6 +32,10 @@ IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.ext
 
 SCRATCH = "scratch"
 """The argument that points to a kernel's working memory."""
+STEP = "step"
+"""The argument that points to the number of a launch among those of one kernel: int32, at the beginning of the working memory,
+which a launch before them fills."""
+STEP_BYTES = 4
 FAULT = "fault"
 """The argument of two int64 to a site: 1 once a position from data was out of bounds there, and the position."""
 
@@ -50,11 +57,12 @@ class GpuKernel:
     """One launch, and those that have to come right behind it (`then`).
 
     `arguments` are the task's operands by name, in order, then `fault` where it reads positions from data, then `scratch` where
-    `scratch_bytes` are needed; `types` has what each points to (`POINTERS`), and `alignments` what its address is a multiple
-    of, in bytes. `grid` is in blocks, each of `warps` warps of 32 threads; `stages`: how many steps of a loop are loaded ahead.
-    `way` says for people what it does. `source` is complete but for `IMPORTS`. Of constants that it wants rearranged, `packed` says
-    how, by the operand's name, and how large they become: the argument then points to the beginning of what is made of the whole
-    constant.
+    `scratch_bytes` are needed, then `step` and tables; `types` has what each points to (`POINTERS`), and `alignments` what its
+    address is a multiple of, in bytes. `grid` is in blocks, each of `warps` warps of 32 threads; `stages`: how many steps of a
+    loop are loaded ahead. `way` says for people what it does. `source` is complete but for `IMPORTS`. Of constants that it wants
+    rearranged, `packed` says how, by the operand's name, and how large they become: the argument then points to the beginning of
+    what is made of the whole constant. `tables` are constants of its own, by the argument that points to each; those of the first
+    launch are for the ones behind it, too. `step` is the number that its argument `step` points to.
     """
 
     symbol: str
@@ -69,6 +77,8 @@ class GpuKernel:
     scratch_bytes: int = 0
     then: tuple[GpuKernel, ...] = ()
     packed: tuple[tuple[str, Packing], ...] = field(default=(), compare=False)
+    tables: tuple[tuple[str, Constant], ...] = field(default=(), compare=False)
+    step: int = field(default=0, compare=False)
 
 
 def pointer_type(dtype: DType) -> str:
