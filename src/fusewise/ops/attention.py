@@ -17,8 +17,9 @@ from fusewise.ops.edges import every, per_operand
 from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import chosen, dims, spread, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
+from fusewise.records import record
 
-__all__ = ["ATTENTION", "ATTENTION_EXTRAS", "head_counts", "scale_of"]
+__all__ = ["ATTENTION", "ATTENTION_EXTRAS", "AttentionSizes", "attention_sizes"]
 
 Index = tuple[Expr, ...]
 _MANY = Mapping.MANY_TO_MANY
@@ -74,16 +75,11 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     """softmax_j(scale q_i . k_j + mask_ij) . v_j, for operands with or without an axis of heads; with a softcap c, the product is
     c tanh(product / c)."""
     _check_attention(call, output)
-    flat = len(dims(call)) == 3
-    heads, shared = head_counts(call)
-    width = dims(call, 2)[-1] // (shared if flat else 1)
+    s = attention_sizes(call)
+    flat, heads, keys, size, width, softcap = s.flat, s.heads, s.keys, s.size, s.width, s.softcap
     head, query = (at[2] // width, at[1]) if flat else (at[1], at[2])
     element = at[2] % width if flat else at[3]
-    group = head // (heads // shared)
-    size = dims(call)[-1] // (heads if flat else 1)
-    keys = dims(call, 1)[-2]
-    scale = scale_of(call, size)
-    softcap = max(0.0, float(call.attribute("softcap", 0.0)))
+    group = head // s.sharing
 
     def operand(i: int, own: Expr, row: Expr, k: Expr, length: int) -> Expr:
         return value(call, i, at[0], row, own * length + k) if flat else value(call, i, at[0], own, row, k)
@@ -91,10 +87,10 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     def score(key: Expr, axis: str) -> Expr:
         k = index(axis)
         term = operand(0, head, query, k, size) * operand(1, group, key, k, size)
-        result = reduce("sum", ((axis, size),), term) * scale
+        result = reduce("sum", ((axis, size),), term) * s.scale
         result = result if softcap == 0 else unary("tanh", result / softcap) * softcap
         if call.has(3):
-            whole = (dims(call)[0], heads, dims(call)[-2], keys)
+            whole = (s.batch, heads, s.queries, keys)
             place = spread((at[0], head, query, key), dims(call, 3), whole)
             given = value(call, 3, *place)
             result = select(given, result, _NEVER) if call.input(3).dtype == BOOL else result + given
@@ -106,17 +102,57 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     return reduce("sum", (("t", keys),), weighted) / select(compare("eq", total, 0.0), const(1.0, FLOAT32), total)
 
 
-def scale_of(call: Call, size: int) -> Expr | float:
-    """What products of queries and keys are multiplied by: the root of their length, unless it is given."""
+@record(frozen=True)
+class AttentionSizes:
+    """Heads of queries, and of keys and values (`shared`); how many queries and keys there are; elements of a query and a key
+    (`size`), and of a value (`width`). Products are multiplied by `scale`; a `softcap` of 0 is none. `flat`: operands are
+    (batch, tokens, heads * size), not (batch, heads, tokens, size)."""
+
+    batch: int
+    heads: int
+    shared: int
+    queries: int
+    keys: int
+    size: int
+    width: int
+    scale: Expr | float
+    softcap: float
+    flat: bool
+
+    @property
+    def sharing(self) -> int:
+        """Heads of queries that read the same keys and values."""
+        return self.heads // self.shared
+
+
+def attention_sizes(call: Call) -> AttentionSizes:
+    """What an Attention without past keys is over; its scale is the root of a query's length, unless it is given."""
+    q, k, v = dims(call), dims(call, 1), dims(call, 2)
+    flat = len(q) == 3
+    heads, shared = _head_counts(call)
+    size = q[-1] // heads if flat else q[-1]
     given = call.attribute("scale")
-    if given is not None:
-        return float(given)
+    return AttentionSizes(
+        batch=q[0],
+        heads=heads,
+        shared=shared,
+        queries=q[-2],
+        keys=k[-2],
+        size=size,
+        width=v[-1] // shared if flat else v[-1],
+        scale=_scale_of(size) if given is None else float(given),
+        softcap=max(0.0, float(call.attribute("softcap", 0.0))),
+        flat=flat,
+    )
+
+
+def _scale_of(size: int) -> Expr | float:
     if isinstance(size, int):
         return 1 / math.sqrt(max(1, size))
     return 1 / unary("sqrt", const(greatest(size, 1), FLOAT32))
 
 
-def head_counts(call: Call) -> tuple[int, int]:
+def _head_counts(call: Call) -> tuple[int, int]:
     """Heads of queries, and of keys and values."""
     if len(dims(call)) == 4:
         return dims(call)[1], dims(call, 1)[1]
@@ -134,8 +170,7 @@ def _check_attention(call: Call, output: int) -> None:
     if dtype not in _FLOATS or any(call.input(i).dtype != dtype for i in range(3)):
         raise NotDefined("Attention on float64, or on different types")
     if call.has(3):
-        heads, _ = head_counts(call)
-        whole = (dims(call)[0], heads, dims(call)[-2], dims(call, 1)[-2])
+        whole = (dims(call)[0], _head_counts(call)[0], dims(call)[-2], dims(call, 1)[-2])
         if call.input(3).dtype not in (*_FLOATS, BOOL):
             raise NotDefined("Attention with a mask of another type")
         if not all(known_one(n) or known_equal(n, m) for n, m in zip(dims(call, 3)[::-1], whole[::-1], strict=False)):
@@ -146,12 +181,8 @@ def _attention_flops(call: Call) -> int:
     """Two products of queries with keys and scores with values, and five operations per score."""
     q, k = dims(call, 0), dims(call, 1)
     past = dims(call, 4)[2] if call.has(4) else 0
-    keys = k[-2] + past
-    if len(q) == 4:
-        heads, head_size = q[1], q[3]
-    else:
-        heads = int(call.attribute("q_num_heads", 1))
-        head_size = q[2] // heads
+    heads, keys = _head_counts(call)[0], k[-2] + past
+    head_size = q[-1] // (heads if len(q) == 3 else 1)
     value_size = call.output().size // (q[0] * heads * q[-2]) if call.output().size else 0
     scores = q[0] * heads * q[-2] * keys
     return scores * (2 * head_size + 2 * value_size + 5)

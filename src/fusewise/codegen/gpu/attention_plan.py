@@ -20,7 +20,7 @@ from fusewise.codegen.llvm.plain import anchor_call, element_of_anchor, read_ope
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Anchor, Store, Task
-from fusewise.ops.attention import head_counts, scale_of
+from fusewise.ops.attention import attention_sizes
 from fusewise.ops.expr import Expr, const, index, load, substitute, substitute_indices
 from fusewise.records import record
 
@@ -99,36 +99,35 @@ def understood(task: Task) -> GpuAttention:
     if 0 in task.extents or any(0 in one for one in dims):
         raise NoKernel("an attention of nothing")
     arguments_of(task)
-    call = anchor_call(anchor)
-    (heads, shared), flat = head_counts(call), len(dims[0]) == 3
-    size, width = dims[0][-1] // (heads if flat else 1), dims[2][-1] // (shared if flat else 1)
-    queries, keys = dims[0][-2], dims[1][-2]
-    ranges = {"b": dims[0][0], "h": heads, "g": shared, "q": queries, "t": keys, "d": size, "e": width}
+    s = attention_sizes(anchor_call(anchor))
+    counts = (s.batch, s.heads, s.shared, s.queries, s.keys, s.size, s.width)
+    ranges = dict(zip("bhgqtde", counts, strict=True))
     simplifier = Simplifier(loop_ranges(task) | ranges)
 
     def element(position: int, head: str, row: str, own: str, count: int) -> Expr:
-        last = index(own)
-        at = (index("b"), index(row), index(head) * count + last) if flat else tuple(map(index, ("b", head, row, own)))
+        at: tuple[Expr, ...] = (index("b"), index(head), index(row), index(own))
+        if s.flat:
+            at = (index("b"), index(row), index(head) * count + index(own))
         return simplifier.simplify(read_operand(anchor, position, at))
 
     return GpuAttention(
         task=task,
-        batch=dims[0][0],
-        heads=heads,
-        sharing=heads // shared,
-        queries=queries,
-        keys=keys,
-        size=size,
-        width=width,
-        scale=float(scale_of(call, size)),  # type: ignore[arg-type]  # of a number it is one
-        softcap=max(0.0, float(anchor.attribute("softcap", 0.0))),
+        batch=s.batch,
+        heads=s.heads,
+        sharing=s.sharing,
+        queries=s.queries,
+        keys=s.keys,
+        size=s.size,
+        width=s.width,
+        scale=float(s.scale),  # type: ignore[arg-type]  # of a number it is one
+        softcap=s.softcap,
         causal=bool(anchor.attribute("is_causal", 0)),
         dtype=anchor.operand_type(0).dtype.name,
-        query=element(0, "h", "q", "d", size),
-        key=element(1, "g", "t", "d", size),
-        value=element(2, "g", "t", "e", width),
+        query=element(0, "h", "q", "d", s.size),
+        key=element(1, "g", "t", "d", s.size),
+        value=element(2, "g", "t", "e", s.width),
         mask=_mask(anchor, simplifier),
-        stores=_stores(task, simplifier, width, flat),
+        stores=_stores(task, simplifier, s.width, s.flat),
         simplifier=simplifier,
     )
 

@@ -6,9 +6,9 @@ Heads, sizes and widths are numbers; batch, queries, keys and strides may be in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
+from fusewise.codegen.llvm.plain import anchor_call
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.view import OperandView, short_view_of, view_of
@@ -16,7 +16,7 @@ from fusewise.ir.deciding import known_equal, known_one
 from fusewise.ir.dtypes import BOOL, FLOAT32, DType
 from fusewise.ir.size import Size
 from fusewise.lower.task import Anchor, RefusalReason, Task
-from fusewise.ops.attention import ATTENTION_EXTRAS
+from fusewise.ops.attention import ATTENTION_EXTRAS, attention_sizes
 from fusewise.records import record
 
 __all__ = ["AttentionShape", "Heads", "understand"]
@@ -107,28 +107,24 @@ def understand(
     dtype, stored, other = (view.operand.dtype for view in views)
     if stored != other or (dtype != FLOAT32 if are_short else dtype != stored):
         return RefusalReason("queries, keys and values are of different types")
-    heads = _head_counts(anchor, views)
-    if any(isinstance(n, Size) for n in (*heads, *(view.shape[-1] for view in views))):
+    counts = [view.shape[1] for view in views if len(view.shape) == 4] + [view.shape[-1] for view in views]
+    if any(isinstance(n, Size) for n in counts):
         return RefusalReason("how many heads or numbers in one there are is not known")
-    q, k, v = (_heads(view, count) for view, count in zip(views, (heads[0], heads[1], heads[1]), strict=True))
-    query_rows, size = _rows(views[0], heads[0])
-    key_rows, _ = _rows(views[1], heads[1])
-    _, width = _rows(views[2], heads[1])
-    whole = (views[0].shape[0], heads[0], query_rows, key_rows)
-    mask = _mask(task, anchor, whole, dtype)
+    s = attention_sizes(anchor_call(anchor))
+    q, k, v = (_heads(view, count) for view, count in zip(views, (s.heads, s.shared, s.shared), strict=True))
+    mask = _mask(task, anchor, (s.batch, s.heads, s.queries, s.keys), dtype)
     if isinstance(mask, RefusalReason):
         return mask
-    scale = anchor.attribute("scale")
     return AttentionShape(
-        batch=whole[0],
-        heads=heads[0],
-        sharing=heads[0] // heads[1],
-        queries=query_rows,
-        keys=key_rows,
-        size=size,
-        width=width,
-        scale=1 / math.sqrt(max(1, size)) if scale is None else float(scale),
-        softcap=max(0.0, float(anchor.attribute("softcap", 0.0))),
+        batch=s.batch,
+        heads=s.heads,
+        sharing=s.sharing,
+        queries=s.queries,
+        keys=s.keys,
+        size=s.size,
+        width=s.width,
+        scale=float(s.scale),  # type: ignore[arg-type]  # of a number it is one
+        softcap=s.softcap,
         causal=bool(anchor.attribute("is_causal", 0)),
         query=q,
         key=k,
@@ -137,23 +133,11 @@ def understand(
         stored=stored,
         mask=None if mask is None else mask[0],
         mask_dtype=FLOAT32 if mask is None else mask[1],
-        flat=len(views[0].shape) == 3,
-        free_queries=isinstance(query_rows, Size),
-        free_keys=isinstance(key_rows, Size),
+        flat=s.flat,
+        free_queries=isinstance(s.queries, Size),
+        free_keys=isinstance(s.keys, Size),
         trims=bool(anchor.attribute("is_causal", 0)) and not task.exact,
     )
-
-
-def _head_counts(anchor: Anchor, views: Sequence[OperandView]) -> tuple[int, int]:
-    """Heads of queries, and of keys and values."""
-    if len(views[0].shape) == 4:
-        return views[0].shape[1], views[1].shape[1]
-    return int(anchor.attribute("q_num_heads", 1)), int(anchor.attribute("kv_num_heads", 1))
-
-
-def _rows(view: OperandView, heads: int) -> tuple[int, int]:
-    """Tokens, and elements of a head."""
-    return view.shape[-2], view.shape[-1] if len(view.shape) == 4 else view.shape[-1] // heads
 
 
 def _heads(view: OperandView, heads: int) -> Heads:
