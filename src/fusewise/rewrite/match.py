@@ -345,7 +345,8 @@ class _Search:
         coefficient, factors, nodes = _monomial_of(self.graph, index)
         if len(factors) == len(term.factors) and math.isclose(coefficient, term.coefficient, rel_tol=_RELATIVE):
             ordered = sorted(term.factors, key=lambda each: isinstance(each, Variable))
-            yield from self._assign("Mul", ordered, factors, state.covering(nodes), False, False, ordered[-1])
+            for found, _ in self._assigned(ordered, factors, state.covering(nodes)):
+                yield found
 
     def _in_order(self, terms: tuple[Term, ...], values: tuple[str, ...], state: _State) -> Iterator[_State]:
         if not terms:
@@ -363,36 +364,28 @@ class _Search:
         ordered = sorted(term.operands, key=lambda each: (isinstance(each, Variable), self._is_free(each)))
         last = ordered[-1]
         collects = len(operands) > len(ordered) and self._is_free(last)
-        yield from self._assign(term.op, ordered[:-1] if collects else ordered, operands, state, top, collects, last)
+        if len(operands) > len(ordered) and not (collects or top):
+            return  # nothing takes what is left; at the root it stands beside the pattern
+        for found, left in self._assigned(ordered[:-1] if collects else ordered, operands, state):
+            if collects:
+                yield found.binding(last, Several(term.op, left))
+            else:
+                yield replace(found, rest=Several(term.op, left)) if left else found
 
     def _is_free(self, term: Term) -> bool:
         return isinstance(term, Variable) and term.name in self.pattern.once
 
-    def _assign(
-        self,
-        op: str,
-        terms: list[Term],
-        operands: tuple[str, ...],
-        state: _State,
-        top: bool,
-        collects: bool,
-        last: Term,
-    ) -> Iterator[_State]:
-        """Give each term an operand of its own; then the rest to `last`, or beside the pattern if it is the root."""
+    def _assigned(
+        self, terms: Sequence[Term], operands: tuple[str, ...], state: _State
+    ) -> Iterator[tuple[_State, tuple[str, ...]]]:
+        """Every way to give each term an operand of its own, with the operands that are left."""
         if not terms:
-            if collects:
-                yield state.binding(last, Several(op, operands))
-            elif not operands:
-                yield state
-            elif top:
-                yield replace(state, rest=Several(op, operands))
+            yield state, operands
             return
-        tried: set[str] = set()
         for i, value in enumerate(operands):
-            if value not in tried:
-                tried.add(value)
+            if value not in operands[:i]:
                 for found in self._term(terms[0], value, state):
-                    yield from self._assign(op, terms[1:], operands[:i] + operands[i + 1 :], found, top, collects, last)
+                    yield from self._assigned(terms[1:], operands[:i] + operands[i + 1 :], found)
 
 
 _RELATIVE = 1e-6
