@@ -8,8 +8,9 @@ memory, and whose sums fit registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from fusewise.codegen.gpu.contraction import Contraction
 from fusewise.codegen.gpu.depth import walked
@@ -40,83 +41,50 @@ class ProductWay:
         return f"tile {self.rows} x {self.columns} x {self.depth}{parts}"
 
 
-_Row = tuple[int, int, int, int, int]
+@record(frozen=True)
+class _Kind:
+    """How tiles are multiplied: which column of `_TILES` is theirs, `nbytes` of an element there, at the peak of which type and how
+    many `times`, and the elements of a tile that is large enough for the best share of it."""
 
-_TILES: dict[str, tuple[_Row, ...]] = {
-    "half": (
-        (128, 128, 64, 8, 3),
-        (128, 64, 64, 8, 4),
-        (64, 128, 64, 4, 4),
-        (64, 64, 64, 4, 4),
-        (32, 128, 64, 4, 4),
-        (128, 32, 64, 4, 4),
-        (64, 32, 64, 4, 4),
-        (32, 64, 64, 4, 4),
-        (32, 32, 64, 4, 4),
-        (16, 128, 64, 4, 4),
-        (16, 64, 64, 4, 4),
-        (64, 16, 64, 4, 4),
-        (16, 32, 128, 2, 3),
-        (32, 16, 128, 4, 3),
-        (16, 16, 128, 2, 3),
-    ),
-    "tf32": (
-        (128, 128, 32, 8, 3),
-        (128, 64, 32, 4, 4),
-        (64, 128, 32, 4, 4),
-        (64, 64, 32, 4, 4),
-        (32, 128, 32, 4, 4),
-        (128, 32, 32, 4, 4),
-        (64, 32, 32, 4, 4),
-        (32, 64, 32, 4, 4),
-        (32, 32, 32, 4, 4),
-        (16, 128, 32, 4, 4),
-        (16, 64, 32, 4, 4),
-        (64, 16, 32, 4, 4),
-        (16, 32, 32, 4, 3),
-        (32, 16, 64, 4, 3),
-        (16, 16, 64, 2, 3),
-    ),
-    "tf32x3": (
-        (128, 64, 32, 8, 3),
-        (64, 128, 32, 8, 3),
-        (64, 64, 32, 4, 3),
-        (32, 128, 32, 4, 3),
-        (128, 32, 32, 4, 3),
-        (64, 32, 32, 4, 3),
-        (32, 64, 32, 4, 3),
-        (32, 32, 32, 2, 3),
-        (16, 128, 32, 8, 3),
-        (16, 64, 32, 4, 3),
-        (64, 16, 32, 4, 3),
-        (16, 32, 32, 2, 3),
-        (32, 16, 32, 2, 3),
-        (16, 16, 64, 2, 3),
-    ),
-    "ieee": (
-        (64, 64, 16, 8, 2),
-        (64, 32, 16, 4, 2),
-        (32, 64, 16, 4, 2),
-        (32, 32, 16, 4, 2),
-        (16, 64, 16, 4, 2),
-        (64, 16, 16, 4, 2),
-        (16, 32, 32, 2, 2),
-        (32, 16, 32, 2, 2),
-        (16, 16, 32, 2, 2),
-    ),
-}
-"""(rows, columns, depth, warps, stages), the largest first."""
+    column: int
+    nbytes: int
+    peak: str
+    times: int = 1
+    full: int = 128 * 128
 
-_BYTES = {"half": 2, "int8": 1}
-"""Of an element as it is multiplied, where these are not 4."""
-_PRODUCTS = {
-    "half": ("float16", 1),
-    "int8": ("float16", 1),
-    "tf32": ("tf32", 1),
-    "tf32x3": ("tf32", 3),
-    "ieee": ("float32", 1),
-}
-"""Whose peak tiles are multiplied at, and how often."""
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "half": _Kind(0, 2, "float16"),
+        "int8": _Kind(0, 1, "float16"),
+        "tf32": _Kind(1, 4, "tf32"),
+        "tf32x3": _Kind(2, 4, "tf32", 3),
+        "ieee": _Kind(3, 4, "float32", full=64 * 64),
+    }
+)
+
+_How = tuple[int, int, int] | None
+
+_TILES: tuple[tuple[tuple[int, int], _How, _How, _How, _How], ...] = (
+    ((128, 128), (64, 8, 3), (32, 8, 3), None, None),
+    ((128, 64), (64, 8, 4), (32, 4, 4), (32, 8, 3), None),
+    ((64, 128), (64, 4, 4), (32, 4, 4), (32, 8, 3), None),
+    ((64, 64), (64, 4, 4), (32, 4, 4), (32, 4, 3), (16, 8, 2)),
+    ((32, 128), (64, 4, 4), (32, 4, 4), (32, 4, 3), None),
+    ((128, 32), (64, 4, 4), (32, 4, 4), (32, 4, 3), None),
+    ((64, 32), (64, 4, 4), (32, 4, 4), (32, 4, 3), (16, 4, 2)),
+    ((32, 64), (64, 4, 4), (32, 4, 4), (32, 4, 3), (16, 4, 2)),
+    ((32, 32), (64, 4, 4), (32, 4, 4), (32, 2, 3), (16, 4, 2)),
+    ((16, 128), (64, 4, 4), (32, 4, 4), (32, 8, 3), None),
+    ((16, 64), (64, 4, 4), (32, 4, 4), (32, 4, 3), (16, 4, 2)),
+    ((64, 16), (64, 4, 4), (32, 4, 4), (32, 4, 3), (16, 4, 2)),
+    ((16, 32), (128, 2, 3), (32, 4, 3), (32, 2, 3), (32, 2, 2)),
+    ((32, 16), (128, 4, 3), (64, 4, 3), (32, 2, 3), (32, 2, 2)),
+    ((16, 16), (128, 2, 3), (64, 2, 3), (64, 2, 3), (32, 2, 2)),
+)
+"""(rows, columns), the largest first, and for `half`, `tf32`, `tf32x3` and `ieee` (depth, warps, stages), where it fits the
+registers."""
+
 _FULL = 0.8
 """Blocks of a multiprocessor that keep it busy, of vectors."""
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -145,8 +113,16 @@ def _blocks(c: Contraction, way: ProductWay) -> int:
 
 
 def _fits(way: ProductWay, kind: str, device: Device) -> bool:
-    needed = way.stages * (way.rows + way.columns) * way.depth * _BYTES.get(kind, 4)
+    needed = way.stages * (way.rows + way.columns) * way.depth * _KINDS[kind].nbytes
     return needed <= device.shared_per_block
+
+
+def _tiles(kind: str) -> Iterator[ProductWay]:
+    column = _KINDS[kind].column
+    for (rows, columns), *by_kind in _TILES:
+        how = by_kind[column]
+        if how is not None:
+            yield ProductWay(rows, columns, *how)
 
 
 def ways(c: Contraction, device: Device, kind: str) -> list[ProductWay]:
@@ -157,13 +133,9 @@ def ways(c: Contraction, device: Device, kind: str) -> list[ProductWay]:
     most = max(16, next_power(rows)), max(16, next_power(columns))
     deep = max(32 if kind == "int8" else 16, next_power(depth))
     found: dict[ProductWay, float] = {}
-    counts = {
-        block: walked(c, block).count
-        for block in {min(row[2], deep) for row in _TILES["half" if kind == "int8" else kind]}
-    }
-    for row in _TILES["half" if kind == "int8" else kind]:
-        tile = ProductWay(*row)
-        tile = replace(tile, depth=min(tile.depth, deep))
+    tiles = [replace(tile, depth=min(tile.depth, deep)) for tile in _tiles(kind)]
+    counts = {block: walked(c, block).count for block in {tile.depth for tile in tiles}}
+    for tile in tiles:
         if tile.rows > most[0] or tile.columns > most[1] or not _fits(tile, kind, device):
             continue
         steps = counts[tile.depth]
@@ -177,11 +149,10 @@ def ways(c: Contraction, device: Device, kind: str) -> list[ProductWay]:
 def _seconds(c: Contraction, way: ProductWay, steps: int, device: Device, kind: str) -> float:
     """What a way may take: its steps one after the other at a multiprocessor, which multiply or wait for what they read."""
     rows, columns, depth, matrices = c.sizes
-    size = _BYTES.get(kind, 4)
-    peak, times = _PRODUCTS[kind]
-    full = 64 * 64 if kind == "ieee" else 128 * 128
-    share = _REACHED * min(1.0, way.rows * way.columns / full) ** 0.5
-    multiply = times * 2 * way.rows * way.columns * way.depth / (device.peak(peak) / device.sms * share)
+    how = _KINDS[kind]
+    size = how.nbytes
+    share = _REACHED * min(1.0, way.rows * way.columns / how.full) ** 0.5
+    multiply = how.times * 2 * way.rows * way.columns * way.depth / (device.peak(how.peak) / device.sms * share)
     fetch = (way.rows + way.columns) * way.depth * size / (_L2_TIMES * device.bytes_per_second / device.sms)
     each = -(-steps // way.splits)
     turns = -(-_blocks(c, way) * way.splits // device.sms)
