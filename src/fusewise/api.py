@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fusewise.frontend.given import Given
     from fusewise.inspecting import GpuInspectionDict
     from fusewise.ir.graph import Graph
-    from fusewise.making import Planned
     from fusewise.optimizing import SearchDict
     from fusewise.options import OptionsDict
     from fusewise.passes.pipeline import Pass
@@ -149,7 +148,7 @@ def _compiled(
     chosen: Options,
     trace: Trace | None = None,
     progress: Progress | None = None,
-    look: Callable[[Planned, Trace], None] | None = None,
+    look: Callable[[Any, Trace], None] | None = None,
     interpret: bool = False,
 ) -> Model:
     """What `compile` gives. `look`: see `cpu_model`; `interpret`: see `gpu_model`."""
@@ -162,7 +161,7 @@ def _compiled(
     clock = StageClock(progress)
     clock("loading", 0.0)
     source = GpuSource(model, partial(graph_for, model, chosen), partial(read, model))
-    return gpu_model(source, chosen, trace, clock, interpret=interpret)
+    return gpu_model(source, chosen, trace, clock, look, interpret=interpret)
 
 
 @within_memory("the model is looked at")
@@ -300,7 +299,15 @@ def bench(
 def profile(
     model: Source, options: Options | None = None, *, seed: int = 0, runs: int = 20, **settings: Unpack[OptionsDict]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Where the compiled model's time goes, group by group, and its fastest run as trace events; see `benchmarking.roofline`."""
+    """Where the compiled model's time goes, group by group, and its fastest run as trace events; see `benchmarking.roofline`.
+
+    On a GPU, which has to be there, launches are timed one by one by its clock, so that there are no events (`gpu_roofline`).
+    """
+    chosen = options_from(options, settings)
+    if chosen.on_gpu:
+        from fusewise.on_gpu import gpu_profiled
+
+        return gpu_profiled(partial(compile, model, chosen), chosen.device, seed, runs), []
     from fusewise.benchmarking import roofline
     from fusewise.benchmarking.limits import ceilings
 

@@ -348,11 +348,12 @@ class Model:
 
     def report(self, *, times: bool = False, seed: int = 0) -> Any:
         """What was done with the model when it was compiled, as a `reporting.report.Report`, which makes pages and files of it;
-        with `times` of runs on random inputs from `seed`. The model is planned once more for that.
+        with `times` of runs on random inputs from `seed`. The model is planned once more for that. One for a GPU has estimates, and
+        times where that GPU is here.
 
         `UsageError` for a model that was opened from a file, which holds only machine code.
         """
-        self.executable  # noqa: B018 - refuses when closed, or for a GPU
+        self.runs  # noqa: B018 - refuses when closed
         if self.report_again is None:
             raise UsageError("a compiled file holds no graph; give the model it was compiled from")
         return self.report_again(times, seed)

@@ -16,18 +16,21 @@ from fusewise.sources import ZOO
 from fusewise.trace import Trace
 
 if TYPE_CHECKING:
+    from fusewise.codegen.gpu.device import Device
     from fusewise.fusion.cost import CostSource
     from fusewise.ir.graph import Graph
-    from fusewise.making import CompilationChoice, Making, Planned
+    from fusewise.making import CompilationChoice, GpuMaking, GpuPlanned, Making, Planned
     from fusewise.runtime.model_cache import Key
 
 __all__ = [
     "Progress",
     "StageClock",
     "frozen",
+    "gpu_making",
     "key_of",
     "not_for_all_sizes",
     "planned",
+    "planned_for_gpu",
     "sized_anyway",
     "tell_of_cliff",
     "tell_of_idle",
@@ -81,6 +84,36 @@ def planned(
     program = generated(groups, making, trace, choice)
     tell_of_idle(options, trace, warn)
     return Planned(bound, clean, graph, groups, program, choice)
+
+
+def gpu_making(options: Options, row: Device) -> GpuMaking:
+    """How a graph becomes a program for a GPU of that `row`. `UsageError` for what is for CPUs alone, and unknown names."""
+    from fusewise.making import GpuMaking
+
+    if isinstance(options.passes, str):
+        raise UsageError(f"passes by name are for models that run on a CPU, not on {options.device}; leave them out")
+    if options.disable and isinstance(options.passes, bool):
+        require_known(options.disable)
+    how = (options.precision, options.fusion, options.exact, options.strict, options.passes, tuple(options.disable))
+    return GpuMaking(row, *how)
+
+
+def planned_for_gpu(
+    bound: Graph,
+    options: Options,
+    trace: Trace,
+    row: Device,
+    name: str = "",
+    choice: CompilationChoice | None = None,
+) -> GpuPlanned:
+    """As `planned`, for a GPU of that `row`. What was measured on one that calls itself `name` has a say, but not beside a
+    `choice`, which is one among kernels of estimated groups."""
+    from fusewise.choices import gpu_costs
+    from fusewise.making import gpu_planned
+
+    making, folder = gpu_making(options, row), cache_folder(options.cache)
+    costs = gpu_costs(folder, making, name) if name and folder is not None and choice is None else None
+    return gpu_planned(bound, making, trace, choice, costs)
 
 
 def tell_of_idle(options: Options, trace: Trace, warn: Callable[[str], None]) -> None:

@@ -7,11 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fusewise.compiling import planned
+from fusewise.codegen.gpu.listing import kernel_way
+from fusewise.codegen.gpu.program import GpuProgram, GpuStep
+from fusewise.compiling import planned, planned_for_gpu
 from fusewise.errors import UsageError
 from fusewise.fusion.describe import no_node
 from fusewise.ir.graph import Graph, Node
-from fusewise.lower.program import HostStep, Program, StepVersions
+from fusewise.lower.program import HostStep, NativeStep, Program, StepVersions
+from fusewise.making import GpuPlanned
 from fusewise.options import Options, OptionsDict
 from fusewise.trace import Event, Trace
 from fusewise.words import no_such
@@ -74,7 +77,7 @@ def node_explained(
     that it became part of count, too. `UsageError` where nothing is called so.
     """
     trace = Trace(disabled=frozenset(options.disable)) if trace is None else trace
-    made = planned(bound, options, trace, options.warn)
+    made = _planned_on_gpu(bound, options, trace) if options.on_gpu else planned(bound, options, trace, options.warn)
     graph, program = made.graph, made.program
     node = _named((*written.nodes, *bound.nodes, *graph.nodes), name)
     parts = [part for part in graph.nodes if node.label in (part.label, *part.origin)]
@@ -85,6 +88,15 @@ def node_explained(
         "decisions": [_told(event, node.label, names) for event in trace if names.intersection(event.where)],
         "became": [{"node": part.label, "op": part.op, **_run_by(part, program)} for part in parts],
     }
+
+
+def _planned_on_gpu(bound: Graph, options: Options, trace: Trace) -> GpuPlanned:
+    """For the GPU that the options name, by its architecture or here; no kernel is compiled."""
+    from fusewise.codegen.gpu.device import device_choice
+    from fusewise.runtime.gpu import drivers
+
+    row, name = drivers.row_for(device_choice(options.device), "explain a node")
+    return planned_for_gpu(bound, options, trace, row, name)
 
 
 def _named(nodes: Iterable[Node], name: str) -> Node:
@@ -104,7 +116,7 @@ def _told(event: Event, name: str, names: Collection[str]) -> dict[str, Any]:
     return {**asdict(event), "where": list(event.where), "about": about}
 
 
-def _run_by(part: Node, program: Program) -> dict[str, Any]:
+def _run_by(part: Node, program: Program | GpuProgram) -> dict[str, Any]:
     """What runs a node of the compiled graph: a kernel, with its group, or the host, with why; neither where it is only a view."""
     for step in program.steps:
         if isinstance(step, HostStep):
@@ -114,6 +126,13 @@ def _run_by(part: Node, program: Program) -> dict[str, Any]:
             continue
         covers = program.accounts[step.group].nodes if 0 <= step.group < len(program.accounts) else ()
         if part.label in covers or not set(covers).isdisjoint(part.origin):
-            first = step.first if isinstance(step, StepVersions) else step
-            return {"runs": "kernel", "how": f"{first.way}, with {first.label}" if "+" in first.label else first.way}
+            way = _way(program, step)
+            return {"runs": "kernel", "how": f"{way}, with {step.label}" if "+" in step.label else way}
     return {"runs": "", "how": "nothing is computed: its result is a view of what is there"}
+
+
+def _way(program: Program | GpuProgram, step: NativeStep | StepVersions | GpuStep) -> str:
+    if isinstance(step, GpuStep):
+        assert isinstance(program, GpuProgram)
+        return kernel_way(program, step)
+    return step.first.way if isinstance(step, StepVersions) else step.way

@@ -198,10 +198,12 @@ def inspected_for_gpu(graph: Graph, device: str, how: GpuInspection) -> dict[str
 
     Raises what `making.gpu_planned` raises, the errors of `runtime.gpu.driver`, and `NoTriton`.
     """
+    from fusewise.codegen.gpu.device import device_choice
     from fusewise.making import GpuMaking, gpu_planned
+    from fusewise.runtime.gpu import drivers
 
     free, graph, trace = graph, sized_at(graph, {}), Trace()
-    row = _row_named(device)
+    row, _ = drivers.row_for(device_choice(device), "look at kernels")
     found = gpu_planned(graph, GpuMaking(row, how.precision, how.fusion, how.exact), trace)
     program, plan_figures = found.program, describe.fusion_figures(graph, found.plan)
     host = [
@@ -231,27 +233,6 @@ def inspected_for_gpu(graph: Graph, device: str, how: GpuInspection) -> dict[str
     if not how.groups and how.tree is None and how.why is None:
         told |= _gpu_steps(found, row, trace if how.refused else None, how.progress)
     return told
-
-
-def _row_named(device: str) -> Device:
-    """The row of a GPU by the name of its architecture, or of one that is here."""
-    from fusewise.codegen.gpu.device import device_choice, device_named
-    from fusewise.runtime.gpu import drivers
-    from fusewise.runtime.gpu.driver import NoDevice, NoDriver
-
-    choice = device_choice(device)
-    if choice.architecture:
-        return device_named(choice.architecture)
-    try:
-        driver = drivers.opened(choice)
-    except (NoDriver, NoDevice) as error:
-        raise type(error)(
-            f"{error}; to look at kernels without a GPU name an architecture, such as cuda:sm_90"
-        ) from error
-    try:
-        return drivers.row_of(driver)
-    finally:
-        driver.close()
 
 
 def _gpu_steps(found: GpuPlanned, row: Device, trace: Trace | None, progress: Progress | None) -> dict[str, Any]:

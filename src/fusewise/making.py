@@ -5,7 +5,7 @@ What compiles a graph does so by these two, be it to run it, to tune it or to me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "Planned",
     "generated",
     "gpu_planned",
+    "gpu_planner",
     "grouped",
     "program_of",
 ]
@@ -165,16 +166,23 @@ def gpu_planned(
     a planner that there is not.
     """
     from fusewise.codegen.gpu.assemble import gpu_program
-    from fusewise.codegen.gpu.costs import GPU_LIMITS, prices_of
     from fusewise.codegen.gpu.legal import clean_for_gpu, for_gpu
 
     trace = making.trace if trace is None else trace
     clean, precision = clean_for_gpu(bound, making.precision, trace, making.passes, exact=making.exact)
     graph = for_gpu(clean, precision, trace, exact=making.exact)
     ways = {} if choice is None else choice.ways
-    priced = replace(costs or CostSource(), prices=prices_of(making.device))
-    groups = plan(graph, trace, making.fusion, costs=priced, limits=GPU_LIMITS)
+    groups = gpu_planner(making.device, costs)(graph, trace, making.fusion)
     program = gpu_program(
         groups.partition, making.device, precision, trace, strict=making.strict, exact=making.exact, ways=ways
     )
     return GpuPlanned(bound, clean, graph, groups, program)
+
+
+def gpu_planner(device: Device, costs: CostSource | None = None) -> Callable[[Graph, Trace, str], Plan]:
+    """How a graph is planned for a device: with which trace, by the planner of which name. What `costs` do not know, measured on a
+    GPU, is estimated at the prices of the device."""
+    from fusewise.codegen.gpu.costs import GPU_LIMITS, prices_of
+
+    priced = replace(costs or CostSource(), prices=prices_of(device))
+    return lambda graph, trace, name: plan(graph, trace, name, costs=priced, limits=GPU_LIMITS)

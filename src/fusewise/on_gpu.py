@@ -11,13 +11,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from fusewise.codegen.gpu.device import Device, DeviceChoice, device_choice, device_named
+from fusewise.codegen.gpu.device import Device, DeviceChoice, device_choice
 from fusewise.compiled import Model, opened
-from fusewise.compiling import StageClock, frozen, key_of, tell_of_idle
-from fusewise.decisions import require_known
-from fusewise.errors import UsageError
+from fusewise.compiling import StageClock, frozen, gpu_making, key_of, planned_for_gpu, tell_of_idle
 from fusewise.options import Options
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.runtime.gpu import drivers
@@ -30,9 +28,10 @@ from fusewise.version import VERSION
 if TYPE_CHECKING:
     from fusewise.codegen.gpu.program import GpuProgram
     from fusewise.ir.graph import Graph
-    from fusewise.making import CompilationChoice, GpuMaking, GpuPlanned
+    from fusewise.making import CompilationChoice, GpuPlanned
+    from fusewise.reporting.report import Report
 
-__all__ = ["GpuSource", "gpu_model"]
+__all__ = ["GpuSource", "gpu_model", "gpu_profiled"]
 
 _ROOM = 1 << 24
 """Bytes of a simulated device beside those that a program needs."""
@@ -47,31 +46,69 @@ class GpuSource:
     written: Callable[[], Graph]
 
 
+Look = Callable[["GpuPlanned", Trace], None]
+
+
 def gpu_model(
-    source: GpuSource, chosen: Options, trace: Trace | None, clock: StageClock, *, interpret: bool = False
+    source: GpuSource,
+    chosen: Options,
+    trace: Trace | None,
+    clock: StageClock,
+    look: Look | None = None,
+    *,
+    interpret: bool = False,
 ) -> Model:
     """The model for `chosen.device`. That for the GPU that is here (`cuda`) is loaded there at once, any other by its first run.
 
-    To `interpret` it where no GPU runs it, which is slow, kernels are not compiled, and run in Triton's interpreter. Raises
-    what `making.gpu_planned`, `TritonCompiler.compile` and `runtime.gpu.drivers.opened` raise.
+    To `interpret` it where no GPU runs it, which is slow, kernels are not compiled, and run in Triton's interpreter. `look` is
+    shown what was planned, with the decisions, before kernels are compiled; not of a model from the cache, for which a `trace`
+    never looks. Raises what `making.gpu_planned`, `TritonCompiler.compile` and `runtime.gpu.drivers.opened` raise.
     """
     begin = time.perf_counter()
     choice = device_choice(chosen.device)
     with ExitStack() as held:
-        row, name = _architecture(choice, held)
+        row, name = drivers.row_for(choice, "compile", held)
         choice = replace(choice, architecture=row.name)
         simulated = interpret and not _is_here(choice)
         if simulated:
             rounds = " and does not round to TF32" if chosen.precision == "tf32" else ""
             chosen.warn(f"there is no {row.name} here: kernels run in Triton's interpreter, which is slow{rounds}")
-        made = _made(
-            source, replace(chosen, device=choice.text), trace, _How(choice, row, clock, begin, simulated, name)
-        )
+        named = replace(chosen, device=choice.text)
+        how = _How(choice, row, clock, begin, simulated, name)
+        made = _made(source, named, trace, how, look)
         runner = made.runs
         runner.limit_memory(chosen.memory_limit)
         if isinstance(runner, GpuRunner) and not device_choice(chosen.device).architecture:
             runner.load()
-        return made
+
+    def report_again(times: bool, seed: int) -> Report:
+        from fusewise.reporting.report import reported_as
+
+        return reported_as(made, _planned_again(source, named, how), chosen, seed if times else None)
+
+    made.report_again = report_again
+    return made
+
+
+def gpu_profiled(compiled: Callable[[], Model], device: str, seed: int, runs: int) -> dict[str, Any]:
+    """Where the time of a model goes on the GPU that is here, as `benchmarking.gpu_roofline` has it, on random inputs from `seed`.
+
+    What is missing for that is told before it is `compiled`.
+    """
+    from fusewise.benchmarking.gpu_roofline import gpu_profile
+
+    drivers.opened(device).close()
+    with compiled() as model:
+        runner = cast("GpuRunner", model.runs)
+        return gpu_profile(runner.load(), runner.contents.cubins or (), model.random_inputs(seed), runs)
+
+
+def _planned_again(source: GpuSource, chosen: Options, how: _How) -> tuple[GpuPlanned, Trace]:
+    """What the model was planned as, of choices that were measured before."""
+    bound, folder, kept = source.bound(), cache_folder(chosen.cache), replace(chosen, tune=0.0)
+    choice = None if folder is None or how.simulated else _choice(bound, kept, folder, how)
+    trace = Trace(disabled=frozenset(chosen.disable))
+    return planned_for_gpu(bound, kept, trace, how.row, how.name, choice), trace
 
 
 @dataclass(frozen=True)
@@ -87,19 +124,6 @@ class _How:
     name: str = ""
 
 
-def _architecture(choice: DeviceChoice, held: ExitStack) -> tuple[Device, str]:
-    """That of the choice, or of the GPU that is here with its name. Its driver stays open as long as it is `held`: to open it again
-    then takes no time."""
-    if choice.architecture:
-        return device_named(choice.architecture), ""
-    try:
-        driver = drivers.opened(choice)
-    except (NoDriver, NoDevice) as error:
-        raise type(error)(f"{error}; to compile without a GPU name an architecture, such as cuda:sm_90") from error
-    held.callback(driver.close)
-    return drivers.row_of(driver), driver.name
-
-
 def _is_here(choice: DeviceChoice) -> bool:
     try:
         drivers.opened(choice).close()
@@ -108,7 +132,7 @@ def _is_here(choice: DeviceChoice) -> bool:
     return True
 
 
-def _made(source: GpuSource, chosen: Options, trace: Trace | None, how: _How) -> Model:
+def _made(source: GpuSource, chosen: Options, trace: Trace | None, how: _How, look: Look | None) -> Model:
     """The model from the cache, or compiled now. `chosen.device` names the architecture."""
     from fusewise.runtime.model_cache import ModelCache, describes
 
@@ -125,6 +149,8 @@ def _made(source: GpuSource, chosen: Options, trace: Trace | None, how: _How) ->
     bound = source.bound()
     choice = None if folder is None or how.simulated else _choice(bound, chosen, folder, how)
     found = _planned(bound, chosen, decisions, how, choice)
+    if look is not None:
+        look(found, decisions)
     tell_of_idle(chosen, decisions, warn)
     cubins = None if how.simulated else _cubins(found.program, chosen, folder, how)
     how.clock("packing", 0.0)
@@ -146,7 +172,7 @@ def _choice(bound: Graph, chosen: Options, folder: Path, how: _How) -> Compilati
     """What is measured now to be fastest on the GPU, or was before. Only where it was opened for this is it known which it is."""
     from fusewise.gpu_tuning import GpuTuning, gpu_kept, gpu_tuned
 
-    making = _making(chosen, how)
+    making = gpu_making(chosen, how.row)
     if not chosen.tune:
         return gpu_kept(folder, bound, making, how.name) if how.name else None
     from fusewise.runtime.cache import KernelCache
@@ -168,34 +194,8 @@ def _choice(bound: Graph, chosen: Options, folder: Path, how: _How) -> Compilati
 def _planned(
     bound: Graph, chosen: Options, trace: Trace, how: _How, choice: CompilationChoice | None = None
 ) -> GpuPlanned:
-    from fusewise.choices import gpu_costs
-    from fusewise.making import gpu_planned
-
     how.clock("planning", 0.0)
-    making, folder = _making(chosen, how), cache_folder(chosen.cache)
-    is_measured = (
-        how.name and folder is not None and choice is None
-    )  # a choice is one among kernels of estimated groups
-    costs = gpu_costs(folder, making, how.name) if is_measured and folder is not None else None
-    return gpu_planned(bound, making, trace, choice, costs)
-
-
-def _making(chosen: Options, how: _How) -> GpuMaking:
-    from fusewise.making import GpuMaking
-
-    if isinstance(chosen.passes, str):
-        raise UsageError(f"passes by name are for models that run on a CPU, not on {chosen.device}; leave them out")
-    if chosen.disable and isinstance(chosen.passes, bool):
-        require_known(chosen.disable)
-    return GpuMaking(
-        how.row,
-        chosen.precision,
-        chosen.fusion,
-        chosen.exact,
-        chosen.strict,
-        chosen.passes,
-        tuple(chosen.disable),
-    )
+    return planned_for_gpu(bound, chosen, trace, how.row, how.name, choice)
 
 
 def _cubins(program: GpuProgram, chosen: Options, folder: Path | None, how: _How) -> tuple[Cubin, ...]:

@@ -69,13 +69,31 @@ def test_verified(fusewise, rows, here, monkeypatch):
     assert json.loads(ended.out)["ran_on"] == "a simulated sm_80: Triton's interpreter, no GPU"
 
 
+def test_reported(fusewise, rows, here, tmp_path):
+    for words in (("compile", rows), ("verify", rows)):
+        ended = fusewise(*words, "--device", "cuda", "--report", tmp_path / f"{words[0]}.json")
+        assert ended.status == 0, ended.err
+        found = json.loads((tmp_path / f"{words[0]}.json").read_text())
+        assert (found["verb"], found["device"]["architecture"]) == (words[0], "sm_90") and found["estimates"]["groups"]
+    ended = fusewise("report", rows, "--device", "cuda:sm_90", "--no-times", "-o", tmp_path / "r.json")
+    assert (
+        ended.status == 0 and "--device cuda:sm_90" in json.loads((tmp_path / "r.json").read_text())["made"]["command"]
+    )
+    ended = fusewise("explain", rows, "--node", "y", "--device", "cuda:sm_90")
+    assert ended.status == 0 and "kernel: " in ended.out, ended.err
+
+
 def test_timed(fusewise, rows, here):
     words = ("--runs", "2", "--seconds", "0", "--no-weigh", "--device", "cuda")
     ended = fusewise("bench", rows, *words, "--vs", "onnxruntime", "--json")
     assert ended.status == 0, ended.err
     found = json.loads(ended.out)
     assert found["device"] == "cuda" and found["runtimes"]["onnxruntime"]["max_rel_error"] < 1e-5
-    assert "float32, cuda, 1 thread" in fusewise("bench", rows, *words, "--vs", "none").out
+    shown = fusewise("bench", rows, *words, "--vs", "none", "--profile")
+    assert shown.status == 0, shown.err
+    assert "float32, cuda, 1 thread" in shown.out and "sm_90: 66900 GFLOP/s; device memory" in " ".join(
+        shown.out.split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,13 +103,12 @@ def test_timed(fusewise, rows, here):
         ("compile {} --device cuda:sm_91", "there is no GPU architecture 'sm_91'"),
         ("compile {} --device cuda", "there is no driver of NVIDIA's"),
         ("compile {} --device cuda:sm_90 --tune 1", "there is no driver of NVIDIA's"),
-        ("compile {} --device cuda:sm_90 --report r.html", "--report is about code for a CPU, not for cuda:sm_90"),
         ("compile {} --precision tf32", "tf32 is a precision of GPUs"),
         ("run {} --device cuda:sm_90", "there is no driver of NVIDIA's"),
         ("verify {} --precision tf32", "tf32 is a precision of GPUs"),
         ("verify {} --device cuda", "there is no driver of NVIDIA's"),
         ("bench {} --device cuda", "there is no driver of NVIDIA's"),
-        ("bench {} --device cuda --profile", "--profile is about code for a CPU"),
+        ("bench {} --device cuda --trace t.json", "--trace is about code for a CPU"),
         ("bench {} --device cuda --symbol n=1,8", "several sizes are one program on a CPU alone"),
     ],
 )

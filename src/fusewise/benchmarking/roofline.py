@@ -22,7 +22,7 @@ from fusewise.lower.program import Account, NativeStep, Program, StepVersions
 from fusewise.runtime.executable import Executable, StepTiming
 from fusewise.runtime.sizes import SymbolReader
 
-__all__ = ["alike", "multiplications", "profile", "roofline", "trace_events"]
+__all__ = ["alike", "multiplications", "profile", "reached", "roofline", "trace_events"]
 
 Limits = Callable[[MachineLimits | None], MachineLimits]
 """Gives the machine's limits; given some that turned out too low, it measures them again."""
@@ -95,7 +95,7 @@ def alike(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             total[part] += row[part]
     for row in merged.values():
         ceilings = row["ceiling_gflops"], row["ceiling_gbs"]
-        row.update(_reached(row["count"] * row["flops"], row["count"] * row["bytes"], row["ms"] * 1e6, ceilings))
+        row.update(reached(row["count"] * row["flops"], row["count"] * row["bytes"], row["ms"] * 1e6, ceilings))
     return sorted(merged.values(), key=lambda row: -float(row["ms"]))
 
 
@@ -167,14 +167,14 @@ def _row(program: Program, number: int, taken_ns: Sequence[float], limits: Machi
         "level": level,
         "ceiling_gflops": gflops,
         "ceiling_gbs": gbs,
-        **_reached(account.flops, account.nbytes, ns, (gflops, gbs)),
+        **reached(account.flops, account.nbytes, ns, (gflops, gbs)),
         "kernels": list(dict.fromkeys(kernels)),
         "nodes": list(account.nodes),
     }
 
 
-def _reached(flops: int, nbytes: int, ns: float, ceilings: tuple[float, float]) -> dict[str, Any]:
-    """Rates, the larger share of their ceilings and which it is of."""
+def reached(flops: int, nbytes: int, ns: float, ceilings: tuple[float, float]) -> dict[str, Any]:
+    """Rates in 10^9 a second, the larger share of their ceilings and which it is of."""
     gflops, gbs = _rate(flops, ns), _rate(nbytes, ns)
     shares = {"compute": gflops / ceilings[0], "memory": gbs / ceilings[1]}
     return {"gflops": gflops, "gbs": gbs, "peak": max(shares.values()), "bound": max(shares, key=shares.__getitem__)}

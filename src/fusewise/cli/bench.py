@@ -121,7 +121,7 @@ def bench(
     _check_sizes(bool(sizes), profile or trace is not None or memory or bool(caches))
     check_folder(trace)
     check_report(report)
-    check_for_cpu(device, report=report, profile=profile, trace=trace, memory=memory, caches=caches)
+    check_for_cpu(device, trace=trace, memory=memory, caches=caches)
     levels = None if caches is None else parsed_levels(caches)
     peers, alone = _peers(vs, device)
     with progress() as tell, _module(model_of(model, exported), peers, device) as (subject, program):
@@ -335,7 +335,7 @@ def _show_roofline(found: dict[str, Any]) -> None:
         (
             row["operators"][:40],
             str(row["count"]),
-            f"{row['ms']:.3f}",
+            f"{row['ms']:.{3 if row['ms'] >= 0.1 else 4}f}",
             f"{row['share']:.1%}",
             f"{row['gflops']:.1f}",
             f"{row['gbs']:.1f}",
@@ -345,8 +345,9 @@ def _show_roofline(found: dict[str, Any]) -> None:
         )
         for row in groups[:_MOST_ROWS]
     ]
+    where = f"this machine with {_threads(machine['threads'])}"
     title = (
-        f"{found['ms']:.2f} ms, {found['gflops']:.0f} GFLOP/s; this machine with {_threads(machine['threads'])}: "
+        f"{_ms(found['ms'])} ms, {found['gflops']:.0f} GFLOP/s; {machine.get('device', where)}: "
         f"{machine['gflops']:.0f} GFLOP/s; {', '.join(_level(level) for level in machine['levels'])} GB/s"
     )
     headings = ("group", "count", "ms", "share", "GFLOP/s", "GB/s", "of peak", "kernel", "nodes")

@@ -30,7 +30,6 @@ from fusewise.cli.options import (
     Tune,
     Values,
     check_folder,
-    check_for_cpu,
     model_of,
     options_of,
     source_of,
@@ -117,7 +116,6 @@ def compile_model(
     check_decisions_file(decisions)
     check_folder(output, decisions)
     check_report(report)
-    check_for_cpu(device, report=report)
     with progress() as tell, traced(decisions, options.disable) as trace:
         compiled = api.compile(source_of(model), options, trace=trace, progress=tell)
         if output is not None:

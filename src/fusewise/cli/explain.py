@@ -11,6 +11,7 @@ import typer
 from fusewise.cli.completion import model_names
 from fusewise.cli.decisions import DecisionsFile, check_decisions_file, traced
 from fusewise.cli.options import (
+    Device,
     Disable,
     Exact,
     Exported,
@@ -69,6 +70,7 @@ def explain(
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
+    device: Device = "cpu",
     decisions: DecisionsFile = None,
     json: Json = False,
 ) -> None:

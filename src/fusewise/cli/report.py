@@ -10,6 +10,7 @@ import typer
 from fusewise.cli.completion import model_names, one_of
 from fusewise.cli.options import (
     Cache,
+    Device,
     Disable,
     Exact,
     Exported,
@@ -85,10 +86,13 @@ def report(
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
+    device: Device = "cpu",
     cache: Cache = True,
     force: Force = False,
 ) -> None:
     """Compile MODEL and write down what was done with it: graphs, groups, decisions, kernels, memory, times.
+
+    For a GPU that is not here there are estimates in place of times; no GPU is needed where an architecture is named: cuda:sm_90.
 
     A report that was written as .json is written in another format. Two of them are compared: what differs is shown, and written.
     """

@@ -26,7 +26,6 @@ from fusewise.cli.options import (
     Threads,
     Values,
     check_folder,
-    check_for_cpu,
     model_of,
     options_of,
     source_of,
@@ -92,7 +91,6 @@ def verify(
     check_decisions_file(decisions)
     check_folder(decisions)
     check_report(report)
-    check_for_cpu(device, report=report)
     how: dict[str, Any] = {"seed": seed, "inputs": inputs, "tolerance": tolerance, "bisect": bisect}
     with progress() as tell, traced(decisions, options.disable) as trace:
         tell(f"verifying {model}", 0.0)

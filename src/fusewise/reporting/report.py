@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ from fusewise.compiling import Progress, planned
 from fusewise.errors import FusewiseError, InvalidModel, UsageError
 from fusewise.files import write_text
 from fusewise.ir.graph import Graph
-from fusewise.making import Planned
+from fusewise.making import GpuPlanned, Planned
 from fusewise.options import Options
 from fusewise.reporting.charts import with_charts
 from fusewise.reporting.document.collect import report_document
@@ -24,7 +24,7 @@ from fusewise.reporting.formats.table import format_of, written_as
 from fusewise.runtime.folder import cache_folder
 from fusewise.trace import Trace
 
-__all__ = ["Report", "Timing", "opened_report", "report_on", "reported", "reported_again"]
+__all__ = ["Report", "Timing", "opened_report", "report_on", "reported", "reported_again", "reported_as"]
 
 Compile = Callable[..., Model]
 """Compiles a graph with a `trace`, and shows `look` what was planned, with the decisions, before machine code is made."""
@@ -35,7 +35,7 @@ Timing = int | None
 
 def _card(report: Report) -> Card:
     document = report.document
-    graphs, times = document.get("graphs") or {}, document.get("times")
+    graphs = document.get("graphs") or {}
     counts = [f"{len(graphs[name]['nodes']):,} {name}" for name in ("written", "clean", "native") if name in graphs]
     groups, kernels = (len(document.get(part) or ()) for part in ("groups", "kernels"))
     host = sum(step["kind"] == "host" for step in document.get("steps") or ())
@@ -43,9 +43,16 @@ def _card(report: Report) -> Card:
         ("nodes", ", ".join(counts) or "none"),
         ("program", f"{groups:,} groups, {kernels:,} kernels, {host:,} steps on the host"),
         ("decisions", f"{len(document.get('decisions') or ()):,}"),
-        ("a run", f"{times['ms']:,.3f} ms, median of {times['runs']} runs" if times else "not measured"),
+        ("a run", _of_run(document)),
     ]
     return Card(f"Report on {document['title']} (`save` writes it as .html or .json)", tuple(rows))
+
+
+def _of_run(document: Mapping[str, Any]) -> str:
+    times, estimates = document.get("times"), document.get("estimates")
+    if times:
+        return f"{times['ms']:,.3f} ms, median of {times['runs']} runs"
+    return f"not measured; estimated at {estimates['ms']:,.3f} ms" if estimates else "not measured"
 
 
 @carded(_card)
@@ -106,7 +113,7 @@ def reported(
     name: str, written: Graph, options: Options, compiled: Compile, *, timing: Timing = None, **about: Any
 ) -> Report:
     """The report of a model that is compiled for it. `about` is as in `report_on`."""
-    seen: list[tuple[Planned, Trace]] = []
+    seen: list[tuple[Planned | GpuPlanned, Trace]] = []
     trace = Trace(disabled=frozenset(options.disable))
     model = compiled(written, trace=trace, look=lambda made, decisions: seen.append((made, decisions)))
     made, decisions = seen[-1]
@@ -116,8 +123,13 @@ def reported(
 def reported_again(model: Model, bound: Graph, options: Options, timing: Timing) -> Report:
     """The report of a model that was compiled before, of the graph that was `bound`: it is planned once more."""
     chosen, trace = replace(options, tune=0.0), Trace(disabled=frozenset(options.disable))
-    made = planned(bound, chosen, trace, lambda sentence: None)
-    return report_on(ReportSubject(bound.name, bound, made, trace, model, chosen), timing=timing)
+    return reported_as(model, (planned(bound, chosen, trace, lambda sentence: None), trace), chosen, timing)
+
+
+def reported_as(model: Model, found: tuple[Planned | GpuPlanned, Trace], options: Options, timing: Timing) -> Report:
+    """The report of a model that was compiled before, of what was planned again, with its decisions."""
+    made, trace = found
+    return report_on(ReportSubject(made.bound.name, made.bound, made, trace, model, options), timing=timing)
 
 
 def report_on(
@@ -139,12 +151,15 @@ def report_on(
 
 
 def _timed(subject: ReportSubject, seed: int, tell: Progress) -> dict[str, Any] | None:
+    from fusewise.reporting.document.gpu import gpu_times_of
     from fusewise.reporting.document.times import times_of
 
     tell("timing runs", 0.0)
     try:
-        found = times_of(subject.model, seed=seed, folder=cache_folder(subject.options.cache))
+        if subject.options.on_gpu:
+            return gpu_times_of(subject.model, seed=seed)
+        return times_of(subject.model, seed=seed, folder=cache_folder(subject.options.cache))
     except FusewiseError as error:
-        subject.options.warn(f"the report has no times: {error}")
+        instead = ", but estimates" if subject.options.on_gpu else ""
+        subject.options.warn(f"the report has no times{instead}: {error}")
         return None
-    return found

@@ -17,7 +17,7 @@ from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.codegen.gpu.program import ByteRange, GpuProgram, GpuStep, aligned, stretches
 from fusewise.lower.program import HostStep
 
-__all__ = ["CompiledFigures", "described_steps", "family_of", "program_totals"]
+__all__ = ["CompiledFigures", "described_steps", "family_of", "kernel_rate", "kernel_way", "program_totals"]
 
 
 class CompiledFigures(Protocol):
@@ -39,6 +39,12 @@ class CompiledFigures(Protocol):
 def family_of(kernel: GpuKernel) -> str:
     """The family that wrote a kernel, which its symbol begins with."""
     return kernel.symbol.partition("_")[0]
+
+
+def kernel_way(program: GpuProgram, step: GpuStep) -> str:
+    """By which family a step is computed, and how, in a few words."""
+    kernel = program.kernels[step.kernel]
+    return f"{family_of(kernel)} {kernel.way}".rstrip()
 
 
 def described_steps(
@@ -78,7 +84,7 @@ def _launched(
     kernel: GpuKernel, device: Device, compiled: CompiledFigures, nbytes: int, operations: int
 ) -> dict[str, Any]:
     held = occupancy(device, registers=compiled.registers, shared_bytes=compiled.shared_bytes, threads=compiled.threads)
-    taken = launch_estimate(device, kernel.grid, nbytes, operations, _rate(kernel, device, compiled))
+    taken = launch_estimate(device, kernel.grid, nbytes, operations, kernel_rate(kernel, device, compiled))
     return {
         "kernel": kernel.symbol,
         "family": family_of(kernel),
@@ -111,11 +117,11 @@ _PRECISIONS = {"tf32x3": "float32", "tf32": "tf32", "ieee": "exact"}
 """Of a word of Triton's for a product's precision what it is called here."""
 
 
-def _rate(kernel: GpuKernel, device: Device, compiled: CompiledFigures) -> float | None:
-    """Operations in a second of a kernel that multiplies on tensor cores, by what its text says of products; None for others.
-    A product that says nothing is one of 16 bits."""
+def kernel_rate(kernel: GpuKernel, device: Device, compiled: CompiledFigures) -> float:
+    """Operations in a second of a kernel that multiplies on tensor cores, by what its text says of products, and of others in
+    float32. A product that says nothing is one of 16 bits."""
     if not compiled.tensor_instructions:
-        return None
+        return device.peak("float32")
     words = {_PRECISIONS[word] for word in re.findall(r'input_precision="(\w+)"', kernel.source)}
     return min(operations_per_second(device, word) for word in words or {"float16"})
 

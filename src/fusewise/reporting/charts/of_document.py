@@ -11,7 +11,14 @@ from fusewise.reporting.charts.compiling import compile_stages
 from fusewise.reporting.charts.entry import Chart, altair
 from fusewise.reporting.charts.memory import arena, arena_map, at_the_peak
 from fusewise.reporting.charts.of_verbs import bench_charts, comparison_charts, pass_charts, plan_charts, search_charts
-from fusewise.reporting.charts.running import roofline, slowest_groups, timeline
+from fusewise.reporting.charts.running import (
+    DEVICE_ROOF,
+    ESTIMATED_ROOF,
+    MACHINE_ROOF,
+    roofline,
+    slowest_groups,
+    timeline,
+)
 
 __all__ = ["charts_of", "missing_charts", "with_charts"]
 
@@ -31,10 +38,13 @@ def charts_of(document: Mapping[str, Any]) -> list[Chart]:
 
     Raises `UsageError` where Altair is not installed and there is something to draw.
     """
-    times, memory, compiling = (document.get(part) for part in ("times", "memory", "compile"))
+    times, memory, compiling, estimates = (document.get(part) for part in ("times", "memory", "compile", "estimates"))
     found: list[Chart | None] = []
     if times:
-        found += [slowest_groups(times), roofline(times), timeline(times, document.get("steps") or ())]
+        roof = DEVICE_ROOF if document.get("device") else MACHINE_ROOF
+        found += [slowest_groups(times), roofline(times, roof), timeline(times, document.get("steps") or ())]
+    elif estimates:
+        found += [slowest_groups(estimates, estimated=True), roofline(estimates, ESTIMATED_ROOF)]
     if memory:
         found += [arena(memory), at_the_peak(memory), arena_map(memory)]
     if compiling:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
+from fusewise.records import record
 from fusewise.reporting.charts.entry import Chart, Row, altair, entry, figure, inline, short, worded
 
-__all__ = ["roofline", "slowest_groups", "timeline"]
+__all__ = ["DEVICE_ROOF", "ESTIMATED_ROOF", "MACHINE_ROOF", "Roof", "roofline", "slowest_groups", "timeline"]
 
 _TOP, _MOST_POINTS = 10, 400
 _APART = 1.6
@@ -22,8 +23,33 @@ _MOST_BARS, _MOST_BARRIERS, _KINDS = 1200, 250, 6
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention", "LSTM", "GRU", "RNN")
 
 
-def slowest_groups(times: Mapping[str, Any]) -> Chart | None:
-    """The ten groups that take longest; None where nothing was timed."""
+@record(frozen=True)
+class Roof:
+    """How a roofline is called, what is counted as what groups reach, and as what their points are large."""
+
+    title: str
+    reached: str
+    spent: str
+
+
+MACHINE_ROOF = Roof(
+    "Groups under the machine's roof",
+    "in groups that reach half of their own roof, which counts what kernels save of the arithmetic",
+    "is spent",
+)
+DEVICE_ROOF = Roof(
+    "Groups under the roof of the GPU's data sheet", "in groups that reach half of their own roof", "is spent"
+)
+ESTIMATED_ROOF = Roof(
+    "Estimates under the roof of the GPU's data sheet",
+    "in groups that would reach half of their own roof; the others wait for their launch, or leave multiprocessors without work. "
+    "Nothing was measured",
+    "would be spent",
+)
+
+
+def slowest_groups(times: Mapping[str, Any], *, estimated: bool = False) -> Chart | None:
+    """The ten groups that take longest, or by an estimate may; None where nothing was timed."""
     groups = sorted(times["groups"], key=lambda row: -row["ms"])
     if not groups:
         return None
@@ -31,7 +57,7 @@ def slowest_groups(times: Mapping[str, Any]) -> Chart | None:
     rows = [{**_point(row), "label": f"{row['group']}  {short(row['operators'], 44)}"} for row in groups]
     base = alt.Chart(inline(rows[:_TOP])).encode(
         y=alt.Y("label:N", sort=None, title=None),
-        x=alt.X("ms:Q", title="time, ms", axis=alt.Axis(tickCount=6)),
+        x=alt.X("ms:Q", title="estimate, ms" if estimated else "time, ms", axis=alt.Axis(tickCount=6)),
         tooltip=_told(alt),
     )
     label = base.mark_text(style="value-text", align="left", dx=4).encode(text=alt.Text("share:Q", format=".1%"))
@@ -41,9 +67,10 @@ def slowest_groups(times: Mapping[str, Any]) -> Chart | None:
     covered = sum(row["share"] for row in groups[:_TOP])
     return entry(
         "times-groups",
-        "Groups that take longest",
+        "Groups that may take longest, by estimates" if estimated else "Groups that take longest",
         "times",
-        f"The {min(_TOP, len(rows))} slowest of {len(rows):,} groups take {covered:.0%} of the time of all steps.",
+        f"The {min(_TOP, len(rows))} slowest of {len(rows):,} groups take {covered:.0%} of "
+        + ("the estimate of all launches. Nothing was measured." if estimated else "the time of all steps."),
         drawn,
         [
             ("group", "operators", "ms", "share", "GFLOP/s", "GB/s", "of its roof", "bound"),
@@ -55,7 +82,7 @@ def slowest_groups(times: Mapping[str, Any]) -> Chart | None:
     )
 
 
-def roofline(times: Mapping[str, Any]) -> Chart | None:
+def roofline(times: Mapping[str, Any], roof: Roof = MACHINE_ROOF) -> Chart | None:
     """Arithmetic for each byte against arithmetic a second, both in powers of ten, under what the machine can do.
 
     None where no group has arithmetic.
@@ -105,10 +132,10 @@ def roofline(times: Mapping[str, Any]) -> Chart | None:
     near = sum(row["share"] for row in counted if row["peak"] >= 0.5)
     return entry(
         "times-roofline",
-        "Groups under the machine's roof",
+        roof.title,
         "times",
-        f"A point for each of {len(counted):,} groups, as large as its share of the time; {near:.0%} of the time is spent in groups"
-        f" that reach half of their own roof, which counts what kernels save of the arithmetic.{dashed}{rest}",
+        f"A point for each of {len(counted):,} groups, as large as its share of the time; {near:.0%} of the time {roof.spent}"
+        f" {roof.reached}.{dashed}{rest}",
         drawn,
         [
             ("group", "operators", "FLOP for each byte", "GFLOP/s", "share", "of its roof", "bound"),

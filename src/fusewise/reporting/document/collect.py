@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from fusewise.benchmarking.machine import this_machine
+from fusewise.codegen.gpu.device import device_named
+from fusewise.codegen.gpu.program import GpuProgram
+from fusewise.fusion.plan import plan
+from fusewise.lower.program import Program
+from fusewise.making import gpu_planner
 from fusewise.reporting.document.about import model_part, options_part
 from fusewise.reporting.document.decisions import decision_parts
+from fusewise.reporting.document.gpu import (
+    device_part,
+    estimates_part,
+    figures_of_kernels,
+    gpu_kernel_parts,
+    gpu_memory_part,
+    gpu_step_parts,
+)
 from fusewise.reporting.document.graphs import graph_part, names_of, with_types
 from fusewise.reporting.document.groups import group_parts, owners, runs_of, verdict_parts
 from fusewise.reporting.document.kernels import kernel_parts, step_parts
@@ -26,12 +39,12 @@ def report_document(
     subject: ReportSubject, *, verb: str = "report", command: str | None = None, times: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The document of a compilation that was asked for by a `verb`, with the `times` of its runs where they were taken."""
-    planned = subject.planned
-    program, graph = planned.program, planned.graph
+    planned, summary = subject.planned, subject.model.summary
+    program = planned.program
     names, written = names_of(subject.written), with_types(subject.written, planned.bound)
-    edges = EdgeOptions.of_plan(planned.plan, subject.trace, subject.options.fusion)
+    again = gpu_planner(device_named(program.device)) if isinstance(program, GpuProgram) else plan
+    edges = EdgeOptions.of_plan(planned.plan, subject.trace, subject.options.fusion, again)
     verdicts = verdict_parts(planned.plan, owners(program), edges)
-    executable, summary = subject.model.executable, subject.model.summary
     compiling = compile_stages_of(summary)
     groups = group_parts(planned.plan, program, verdicts)
     return {
@@ -45,22 +58,40 @@ def report_document(
             "command": command,
         },
         "model": model_part(subject.name, planned.bound),
-        "machine": this_machine(executable.workers),
+        "machine": this_machine(subject.model.runs.workers),
         "options": options_part(subject.options),
-        "stages": _stages(compiling["stages"]),
+        "stages": _stages(compiling["stages"], _GPU_STAGES if isinstance(program, GpuProgram) else _STAGES),
         "graphs": {
             "written": graph_part(written, names),
             "clean": graph_part(planned.clean, names),
-            "native": graph_part(graph, names, runs_of(program, summary["host"]), groups),
+            "native": graph_part(planned.graph, names, runs_of(program, summary["host"]), groups),
         },
         "groups": groups,
         "verdicts": verdicts,
-        "kernels": kernel_parts(program, executable.contents),
-        "steps": step_parts(program),
         "decisions": decision_parts(subject.trace),
-        "compile": compiling | {"cached_kernels": summary["cached"]},
-        "memory": memory_part(program, summary),
         "times": times,
+        **(_gpu_parts(subject, program) if isinstance(program, GpuProgram) else _native_parts(subject, program)),
+        "compile": compiling | ({"cached_kernels": summary["cached"]} if "cached" in summary else {}),
+    }
+
+
+def _native_parts(subject: ReportSubject, program: Program) -> dict[str, Any]:
+    model = subject.model
+    return {
+        "kernels": kernel_parts(program, model.executable.contents),
+        "steps": step_parts(program),
+        "memory": memory_part(program, model.summary),
+    }
+
+
+def _gpu_parts(subject: ReportSubject, program: GpuProgram) -> dict[str, Any]:
+    device, compiled = device_named(program.device), figures_of_kernels(subject.model)
+    return {
+        "kernels": gpu_kernel_parts(program, device, compiled),
+        "steps": gpu_step_parts(program, device, compiled),
+        "memory": gpu_memory_part(program, subject.model.summary),
+        "device": device_part(device),
+        "estimates": estimates_part(program, device, compiled),
     }
 
 
@@ -92,7 +123,24 @@ _STAGES = (
 """Of each stage its id, title and graph, the stages of a compilation that make it, and what it is."""
 
 
-def _stages(taken: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+_GPU_STAGES = (
+    _STAGES[0],
+    (*_STAGES[1][:3], (), _STAGES[1][4]),
+    ("native", "For the GPU", "native", (), "Operators written with those that have kernels there."),
+    ("groups", "Groups", "native", ("planning",), "Nodes that are computed in one go, with all that goes before."),
+    (
+        "program",
+        "Program",
+        "native",
+        ("compiling", "packing"),
+        "Launches of kernels that Triton compiled, and who waits for whom, over planned memory.",
+    ),
+)
+
+
+def _stages(
+    taken: Iterable[Mapping[str, Any]], rows: Sequence[tuple[str, str, str, tuple[str, ...], str]]
+) -> list[dict[str, Any]]:
     ms = {stage["name"]: stage["ms"] for stage in taken}
     return [
         {
@@ -102,5 +150,5 @@ def _stages(taken: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "ms": sum(ms[part] for part in parts if part in ms) if not ms.keys().isdisjoint(parts) else None,
             "what": what,
         }
-        for name, title, graph, parts, what in _STAGES
+        for name, title, graph, parts, what in rows
     ]

@@ -86,6 +86,7 @@ def _peak(document: Document) -> float | None:
 
 _FIGURES: tuple[_Figure, ...] = (
     _Figure("time of a run", "ms", _at("times", "ms")),
+    _Figure("estimate of all launches", "ms", _at("estimates", "ms")),
     _Figure("time of a run beside other runtimes (median)", "ms", _raced("p50_ms")),
     _Figure("load time", "ms", _raced("load_ms")),
     _Figure("peak memory", "bytes", _peak),
@@ -162,6 +163,7 @@ def _side(document: Document) -> dict[str, Any]:
 
 _MADE_WITH = (
     ("version of Fusewise", ("made", "fusewise")),
+    ("GPU", ("device", "architecture")),
     ("processor", ("machine", "processor")),
     ("threads", ("machine", "threads")),
     ("instruction set", ("machine", "instruction_set")),

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fusewise.codegen.gpu.listing import kernel_way
+from fusewise.codegen.gpu.program import GpuProgram, GpuStep
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import Edge, Plan
 from fusewise.ir.graph import Graph
@@ -21,12 +23,12 @@ _NAMED = 4
 """Operators of a group that its title names."""
 
 
-def owners(program: Program) -> dict[int, int]:
+def owners(program: Program | GpuProgram) -> dict[int, int]:
     """The group of each node of the compiled graph, by number."""
     return {node: number for number, account in enumerate(program.accounts) for node in account.members}
 
 
-def runs_of(program: Program, host: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+def runs_of(program: Program | GpuProgram, host: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """Of each node of the compiled graph its `group`, what it `runs` as (a `kernel`, the `host`, or only a `view`), and `how`.
 
     `host` has the nodes on the host as `hosting.described` tells of them.
@@ -39,7 +41,10 @@ def runs_of(program: Program, host: Iterable[Mapping[str, Any]]) -> dict[int, di
         for node in account.members:
             found[node] = {"group": number, "runs": "view", "how": "nothing is computed: its result is a view"}
             if native:
-                found[node] |= {"runs": "kernel", "how": "; ".join(dict.fromkeys(_way(step) for step in native))}
+                found[node] |= {
+                    "runs": "kernel",
+                    "how": "; ".join(dict.fromkeys(_way(program, step) for step in native)),
+                }
         for step in own:
             if isinstance(step, HostStep):
                 for position, one, reason in zip(account.members, step.nodes, step.reasons, strict=True):
@@ -47,11 +52,14 @@ def runs_of(program: Program, host: Iterable[Mapping[str, Any]]) -> dict[int, di
     return found
 
 
-def _way(step: NativeStep | StepVersions) -> str:
+def _way(program: Program | GpuProgram, step: NativeStep | StepVersions | GpuStep) -> str:
+    if isinstance(step, GpuStep):
+        assert isinstance(program, GpuProgram)
+        return kernel_way(program, step)
     return step.first.way if isinstance(step, StepVersions) else step.way
 
 
-def _steps(program: Program) -> Mapping[int, Sequence[int]]:
+def _steps(program: Program | GpuProgram) -> Mapping[int, Sequence[int]]:
     """The steps of each group."""
     found: dict[int, list[int]] = {}
     for number, step in enumerate(program.steps):
@@ -59,7 +67,9 @@ def _steps(program: Program) -> Mapping[int, Sequence[int]]:
     return found
 
 
-def group_parts(plan: Plan, program: Program, verdicts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def group_parts(
+    plan: Plan, program: Program | GpuProgram, verdicts: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Every group that code was made of, with what it saves and why it went no further (`stopped_by`, most often first)."""
     graph, steps, group_of = plan.partition.graph, _steps(program), owners(program)
     ecg, planned = ExtendedGraph(graph), plan.partition.group_of

@@ -17,6 +17,10 @@ __all__ = [
     "ChartPart",
     "CompilePart",
     "DecisionPart",
+    "DevicePart",
+    "EstimatePart",
+    "EstimatesPart",
+    "GpuKernelPart",
     "GraphPart",
     "GroupPart",
     "ItemPart",
@@ -192,9 +196,38 @@ class VerdictPart(_Ends):
     option: str | None
 
 
+class GpuKernelPart(TypedDict):
+    """What a kernel was compiled to for a GPU: threads of a block, registers of a thread, bytes of shared memory of a block and of
+    a thread's stack, instructions that multiply tiles; how many blocks a multiprocessor holds, for want of what no more, and the
+    share of its warps that these are."""
+
+    threads: int
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    tensor_instructions: int
+    blocks_per_multiprocessor: int
+    occupancy: float
+    occupancy_limit: str
+
+
+class EstimatePart(TypedDict):
+    """What a launch may take, not measured: `us`, of which `launch_us` are the launch's own, and behind it the longer of moving
+    bytes and of arithmetic; `limit` is what takes longest, `waves` how often its blocks fill the device."""
+
+    us: float
+    launch_us: float
+    memory_us: float
+    arithmetic_us: float
+    waves: float
+    bytes: int
+    operations: int
+    limit: str
+
+
 class KernelPart(TypedDict):
     """Code: the family and schedule that it was made by, its loops and tiles as text, its LLVM IR, the bytes of its object
-    file."""
+    file. One for a GPU has neither of these two, but its `source` for Triton, and what it takes there (`gpu`)."""
 
     id: int
     symbol: str
@@ -205,11 +238,14 @@ class KernelPart(TypedDict):
     ir: str
     code_bytes: int | None
     steps: list[int]
+    source: NotRequired[str]
+    gpu: NotRequired[GpuKernelPart]
 
 
 class StepPart(TypedDict):
     """A step of the program. All workers wait for each other behind it where there is a `barrier`; it takes turns with the next
-    where `strips` is not 0. `reason`: why its nodes run on the host."""
+    where `strips` is not 0. `reason`: why its nodes run on the host. For a GPU it is one launch, which begins when those are done
+    that it `waits_for`."""
 
     index: int
     kind: Literal["native", "host"]
@@ -221,6 +257,8 @@ class StepPart(TypedDict):
     reads: list[str]
     writes: list[str]
     reason: str
+    waits_for: NotRequired[list[int]]
+    estimate: NotRequired[EstimatePart]
 
 
 class DecisionPart(TypedDict):
@@ -236,6 +274,20 @@ class DecisionPart(TypedDict):
     unit: str | None
     applied: bool
     option: str | None
+
+
+class DevicePart(TypedDict):
+    """The GPU that a model is for: the architecture, and the product that stands for it with the figures of its data sheet.
+    `shared_bytes` of a multiprocessor, `peaks_gflops` by type, dense; `launch_us` is an estimate."""
+
+    architecture: str
+    product: str
+    multiprocessors: int
+    shared_bytes: int
+    l2_bytes: int
+    copy_gbs: float
+    peaks_gflops: dict[str, float]
+    launch_us: float
 
 
 class TakenPart(TypedDict):
@@ -302,7 +354,8 @@ class LimitsPart(TypedDict):
 
 class GroupTimePart(TypedDict):
     """What a group took, beside its roof (docs/profiling.md): `ms` is a median, `share` of the whole, `peak` the share of its
-    roof that it reached, `bound` what that is of."""
+    roof that it reached, `bound` what that is of. Of an estimate `limit` is what most of it is for: the launch, memory, arithmetic,
+    tensor cores."""
 
     group: int
     operators: str
@@ -317,6 +370,7 @@ class GroupTimePart(TypedDict):
     gbs: float
     peak: float
     bound: str
+    limit: NotRequired[str]
     kernels: list[str]
     nodes: list[str]
 
@@ -339,7 +393,8 @@ class WorkerPart(TypedDict):
 
 
 class TimesPart(TypedDict):
-    """Runs that were timed: the median, of so many, what else kept the machine busy, its limits, groups, and the fastest run."""
+    """Runs that were timed: the median, of so many, what else kept the machine busy, its limits, groups, and the fastest run. On
+    a GPU by its clock, each launch by itself, so that there is no picture of a run; limits are those of its data sheet."""
 
     ms: float
     runs: int
@@ -350,6 +405,16 @@ class TimesPart(TypedDict):
     groups: list[GroupTimePart]
     timeline: list[BarPart]
     workers: list[WorkerPart]
+
+
+class EstimatesPart(TypedDict):
+    """Of a model for a GPU what its launches may take one after the other, and each group as in `times`: nothing was measured.
+    `limits` are those of the device's data sheet."""
+
+    ms: float
+    gflops: float
+    limits: LimitsPart
+    groups: list[GroupTimePart]
 
 
 class ChartPart(TypedDict):
@@ -384,6 +449,8 @@ class ReportDocument(TypedDict):
     compile: NotRequired[CompilePart | None]
     memory: NotRequired[MemoryPart | None]
     times: NotRequired[TimesPart | None]
+    device: NotRequired[DevicePart | None]
+    estimates: NotRequired[EstimatesPart | None]
     search: NotRequired[dict[str, Any] | None]
     passes: NotRequired[dict[str, Any] | None]
     plan: NotRequired[dict[str, Any] | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusewise.compiled import Model
 from fusewise.ir.graph import Graph
-from fusewise.making import Planned
+from fusewise.making import GpuPlanned, Planned
 from fusewise.options import Options
 from fusewise.records import record
 from fusewise.trace import Trace
@@ -19,7 +19,7 @@ class ReportSubject:
 
     name: str
     written: Graph
-    planned: Planned
+    planned: Planned | GpuPlanned
     trace: Trace
     model: Model
     options: Options

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 
 from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS
+from fusewise.codegen.gpu.choose import FAMILIES as GPU_FAMILIES
 from fusewise.decisions import names_of_decisions
 from fusewise.fusion.plan import PLANNERS, Plan, plan
 from fusewise.ir.graph import Graph
@@ -19,7 +20,13 @@ from fusewise.trace import Event, Trace
 
 __all__ = ["DecisionOptions", "EdgeOptions", "disabling", "gated", "gates_of_edges"]
 
-_LAST_KERNELS = frozenset({PLAIN_KERNELS[-1].name, *(KERNELS[name][-1].name for name in FAMILIES if name in KERNELS)})
+_LAST_KERNELS = frozenset(
+    {
+        PLAIN_KERNELS[-1].name,
+        *(KERNELS[name][-1].name for name in FAMILIES if name in KERNELS),
+        GPU_FAMILIES[-1].name,
+    }
+)
 """What runs where everything else was refused: it cannot be."""
 
 
@@ -78,6 +85,10 @@ _ROWS: Mapping[str, Callable[[Event, bool], str | None]] = {
 """By the kind of an event. Others are not asked for."""
 
 
+PlanAgain = Callable[[Graph, Trace, str], Plan]
+"""The plan of a graph by the planner of a name."""
+
+
 @record(frozen=True)
 class EdgeOptions:
     """Options that change the verdict on an edge: of a fused one the gate that joined its ends (`gates`), else a planner
@@ -87,11 +98,11 @@ class EdgeOptions:
     planners: Mapping[str, Plan]
 
     @classmethod
-    def of_plan(cls, made: Plan, trace: Trace, fusion: str) -> EdgeOptions:
-        """For a plan that the planner called `fusion` made, with its trace. The other planners are asked for theirs."""
+    def of_plan(cls, made: Plan, trace: Trace, fusion: str, again: PlanAgain = plan) -> EdgeOptions:
+        """For a plan that the planner called `fusion` made, with its trace. The other planners are asked for theirs, by `again`."""
         graph, disabled = made.partition.graph, trace.disabled
         others = [name for name in PLANNERS if name not in (fusion, "none")]
-        planned = {name: plan(graph, Trace(disabled=disabled), name) for name in others}
+        planned = {name: again(graph, Trace(disabled=disabled), name) for name in others}
         return cls(gates_of_edges(graph, trace, [(edge.producer, edge.consumer) for edge in made.edges]), planned)
 
     def of(self, producer: int, consumer: int, fused: bool) -> tuple[str | None, str | None]:

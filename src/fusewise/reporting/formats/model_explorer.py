@@ -29,20 +29,27 @@ def model_explorer(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def node_data(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The milliseconds of each group of a run, at its heavy operator or else its first node, by graph and node.
+    """The milliseconds of each group of a run, or by an estimate, at its heavy operator or else its first node, by graph and node.
 
     `UsageError` for a document without times.
     """
-    times = document.get("times")
-    if not times:
+    times, estimates = document.get("times"), document.get("estimates")
+    timed = times or estimates
+    if not timed:
         raise UsageError("the report has no times: make it without --no-times")
-    ms = {row["group"]: row["ms"] for row in times["groups"]}
+    ms = {row["group"]: row["ms"] for row in timed["groups"]}
     results = {}
     for group in document["groups"]:
         if group["id"] in ms:
             node = group["nodes"][0] if group["anchor"] is None else group["anchor"]
             results[str(node)] = {"value": ms[group["id"]]}
-    return {"native": {"name": "ms of a run", "results": results, "gradient": list(_GRADIENT)}}
+    return {
+        "native": {
+            "name": "ms of a run" if times else "ms of launches, estimated",
+            "results": results,
+            "gradient": list(_GRADIENT),
+        }
+    }
 
 
 def _graph(name: str, graph: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

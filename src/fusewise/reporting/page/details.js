@@ -3,7 +3,7 @@
   "use strict";
   const fusewise = window.fusewise;
   const { el, name, button, copyButton, count, bytes, short, percent, ms, facts } = fusewise.dom;
-  const { compiled, node: nodeOf, became, decisionsOf, groupTitle } = fusewise.lookup;
+  const { compiled, node: nodeOf, became, decisionsOf, groupTitle, isEstimate } = fusewise.lookup;
   const MANY = 12;
   let panel = null;
   let before = null;
@@ -17,7 +17,7 @@
     opaque: "opaque: which elements are read depends on data, so nothing is fused with it",
   };
   const RUNS = {
-    kernel: "in a native kernel",
+    kernel: "in a kernel",
     host: "on the host",
     view: "not at all: its result is another view of the same memory",
   };
@@ -204,12 +204,15 @@
 
   // Ceilings of kernels that multiply less often than the operator says are above what the machine does.
   const spared = (row) =>
-    row.ceiling_gflops > 1.01 * fusewise.document.times?.limits?.gflops ? ", multiplications that its kernel saves counted" : "";
+    row.ceiling_gflops > 1.01 * fusewise.lookup.timed()?.limits?.gflops ? ", multiplications that its kernel saves counted" : "";
 
   function roof(row) {
     if (!row) return [];
     return [
-      ["Time", row.ms === null || row.ms === undefined ? null : `${ms(row.ms)}, ${percent(row.share)} of a run`],
+      [
+        isEstimate() ? "Estimate" : "Time",
+        row.ms === null || row.ms === undefined ? null : `${ms(row.ms)}, ${percent(row.share)} of ${isEstimate() ? "all launches, not measured" : "a run"}`,
+      ],
       [
         "Arithmetic",
         row.gflops ? `${row.gflops.toFixed(1)} of ${row.ceiling_gflops?.toFixed(1) ?? "?"} GFLOP/s${spared(row)}` : null,
@@ -219,10 +222,11 @@
         row.gbs ? `${row.gbs.toFixed(1)} of ${row.ceiling_gbs?.toFixed(1) ?? "?"} GB/s${row.level ? `, ${row.level}` : ""}` : null,
       ],
       [
-        "Bound by",
-        row.bound
-          ? `${row.bound === "compute" ? "arithmetic" : "memory"}${row.peak === null || row.peak === undefined ? "" : `, ${percent(row.peak, 0)} of its roof reached`}`
-          : null,
+        row.limit ? "Most of it for" : "Bound by",
+        row.limit ||
+          (row.bound
+            ? `${row.bound === "compute" ? "arithmetic" : "memory"}${row.peak === null || row.peak === undefined ? "" : `, ${percent(row.peak, 0)} of its roof reached`}`
+            : null),
       ],
     ];
   }
@@ -285,6 +289,33 @@
     return box;
   }
 
+  // What a kernel takes of a GPU's multiprocessor.
+  function ofMultiprocessor(gpu) {
+    if (!gpu) return [];
+    return [
+      ["Registers", `${count(gpu.registers)} of a thread, ${count(gpu.threads)} threads of a block`],
+      ["Shared memory", gpu.shared_bytes ? `${bytes(gpu.shared_bytes)} of a block` : "none"],
+      ["Spilled", gpu.stack_bytes ? `${bytes(gpu.stack_bytes)} of a thread` : null],
+      ["Tensor cores", gpu.tensor_instructions ? `${count(gpu.tensor_instructions)} instructions` : "not used"],
+      [
+        "Occupancy",
+        `${percent(gpu.occupancy, 0)}: ${count(gpu.blocks_per_multiprocessor)} block${gpu.blocks_per_multiprocessor === 1 ? "" : "s"} of a multiprocessor, limited by ${gpu.occupancy_limit}`,
+      ],
+    ];
+  }
+
+  const us = (value) => `${value.toFixed(value < 10 ? 2 : 1)} µs`;
+
+  // What a launch may take.
+  function ofEstimate(estimate) {
+    if (!estimate) return [];
+    return [
+      ["Estimate, not measured", `${us(estimate.us)}, most of it for ${estimate.limit}`],
+      ["Of that", `launch ${us(estimate.launch_us)}, memory ${us(estimate.memory_us)} beside arithmetic ${us(estimate.arithmetic_us)}`],
+      ["Waves", `${estimate.waves.toFixed(2)}: how often its blocks fill the device`],
+    ];
+  }
+
   function ofKernel({ id }) {
     const kernel = fusewise.index.kernels.get(id);
     const steps = (kernel.steps || []).map((each) => fusewise.index.steps.get(each)).filter(Boolean);
@@ -296,12 +327,18 @@
       body: [
         facts([
           ["Way", schedule.length ? null : kernel.way && name(kernel.way)],
+          ...ofMultiprocessor(kernel.gpu),
           ["Machine code", kernel.code_bytes ? bytes(kernel.code_bytes) : null],
           ["Used by", `${count(steps.length)} step${steps.length === 1 ? "" : "s"}`],
         ]),
         schedule.length ? section("Schedule", facts(schedule)) : null,
-        kernel.nest || kernel.ir
-          ? section("Code", kernel.nest ? folded("Loop nest", kernel.nest) : null, kernel.ir ? folded("LLVM IR", kernel.ir) : null)
+        kernel.nest || kernel.ir || kernel.source
+          ? section(
+              "Code",
+              kernel.nest ? folded("Loop nest", kernel.nest) : null,
+              kernel.ir ? folded("LLVM IR", kernel.ir) : null,
+              kernel.source ? folded("Source for Triton", kernel.source) : null,
+            )
           : null,
         groups.length ? section("Groups", list(groups.map((each) => to("group", each, groupTitle(each))))) : null,
         steps.length
@@ -356,14 +393,16 @@
       title: step.label || step.kind,
       body: [
         facts([
-          ["Runs", step.kind === "host" ? "on the host" : "natively"],
+          ["Runs", step.kind === "host" ? "on the host" : fusewise.document.device ? "as a launch on the GPU" : "natively"],
           ["Why", step.reason ? name(step.reason) : null],
           ["Group", fusewise.index.groups.has(step.group) ? to("group", step.group, groupTitle(step.group)) : null],
           ["Kernel", kernel ? to("kernel", kernel.id, kernel.family || kernel.symbol) : null],
           ["Way", kernel?.way ? name(kernel.way) : null],
+          ...ofEstimate(step.estimate),
           ["Strips", step.strips ? count(step.strips) : null],
           ["Barrier", step.barrier ? "workers wait for each other before it" : null],
         ]),
+        step.waits_for?.length ? section("Waits for", list(step.waits_for.map((each) => stepLine(fusewise.index.steps.get(each))))) : null,
         step.reads?.length ? section("Reads", list(step.reads.map(link))) : null,
         step.writes?.length ? section("Writes", list(step.writes.map(link))) : null,
       ],

@@ -288,7 +288,7 @@
     const closed = item && [item, ...state.model.ancestors(item)].find((one) => one.children.length);
     parts.turn.disabled = !closed || closed.kind === "root";
     parts.turn.textContent = closed?.open && closed.kind !== "root" ? "Close" : "Open";
-    parts.heat.hidden = !fusewise.document.times;
+    parts.heat.hidden = !fusewise.lookup.timed();
     parts.heat.disabled = !compiled(state.model);
     parts.heat.setAttribute("aria-pressed", String(state.heat));
   }

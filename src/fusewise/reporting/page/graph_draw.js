@@ -72,7 +72,7 @@
 
   // ms of an item by the groups of its nodes, all copies counted; null where nothing was measured.
   function timeOf(model, item) {
-    if (!fusewise.document.times || model.graphId !== fusewise.lookup.compiled()) return null;
+    if (!fusewise.lookup.timed() || model.graphId !== fusewise.lookup.compiled()) return null;
     if (item.ms === undefined) {
       const groups = new Set(allNodes(model, item).map((id) => model.graph.nodes[id].group));
       item.ms = [...groups].reduce((sum, id) => sum + (fusewise.lookup.groupMs(id) || 0), 0);
@@ -90,7 +90,8 @@
   }
 
   function totalTime() {
-    return (fusewise.document.times?.groups || []).reduce((sum, row) => sum + (row.ms || 0), 0) || fusewise.document.times?.ms || 0;
+    const timed = fusewise.lookup.timed();
+    return (timed?.groups || []).reduce((sum, row) => sum + (row.ms || 0), 0) || timed?.ms || 0;
   }
 
   function measure(model, item, open = false) {
@@ -123,7 +124,7 @@
     const time = heat && !["input", "output"].includes(item.kind) ? timeOf(model, item) : null;
     if (time !== null) {
       const share = time / (totalTime() || 1);
-      lines.splice(0, lines.length, `${item.kind === "repeat" ? `×${item.times} · ` : ""}${ms(time)} · ${percent(share)}`);
+      lines.splice(0, lines.length, `${item.kind === "repeat" ? `×${item.times} · ` : ""}${fusewise.lookup.isEstimate() ? "est. " : ""}${ms(time)} · ${percent(share)}`);
       fill = palette.heat[heatStep(share)];
     }
     const label = open ? `${fitted(mark + title, width - 40)}  ${fitted(lines.join(" · "), Math.max(0, width - 60 - widthOf(fitted(mark + title, width - 40))))}` : `${fitted(mark + title, width - 22)}\n${fitted(lines.join(" · "), width - 22)}`;

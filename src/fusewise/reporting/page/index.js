@@ -32,7 +32,7 @@
       groups: by(whole.groups, "id"),
       kernels: by(whole.kernels, "id"),
       steps: by(whole.steps, "index"),
-      times: by(whole.times?.groups, "group"),
+      times: by((whole.times || whole.estimates)?.groups, "group"),
       buffers: new Map(
         (whole.memory?.buffers || []).flatMap((row) => [row.value, ...(row.values || [])].map((value) => [value, row])),
       ),
@@ -84,8 +84,12 @@
     return group ? `${group.title} (group ${id})` : `group ${id}`;
   };
 
+  // What groups took, or may take: then it is an estimate.
+  const timed = () => fusewise.document.times || fusewise.document.estimates || null;
+  const isEstimate = () => !fusewise.document.times && Boolean(fusewise.document.estimates);
+
   // Time of a group in ms, or null.
   const groupMs = (id) => fusewise.index.times.get(id)?.ms ?? null;
 
-  Object.assign(fusewise, { makeIndex: make, lookup: { compiled, node, origins, became, decisionsOf, groupTitle, groupMs } });
+  Object.assign(fusewise, { makeIndex: make, lookup: { compiled, node, origins, became, decisionsOf, groupTitle, groupMs, timed, isEstimate } });
 })();

@@ -3,7 +3,7 @@
   "use strict";
   const fusewise = window.fusewise;
   const { el, name, count, bytes, short, percent, ms, bar, facts, table } = fusewise.dom;
-  const { compiled, node: nodeOf } = fusewise.lookup;
+  const { compiled, node: nodeOf, isEstimate } = fusewise.lookup;
 
   // Fields above a list. `fields`: [label, choices or null, words for no choice]; `act` is told their values when one changes.
   function filters(fields, act) {
@@ -70,7 +70,7 @@
         ms: time.ms ?? null,
         share: time.share ?? null,
         peak: time.peak ?? null,
-        bound: time.bound === "compute" ? "arithmetic" : time.bound || "",
+        bound: time.limit || (time.bound === "compute" ? "arithmetic" : time.bound || ""),
         level: time.level || "",
         ways,
         families,
@@ -87,12 +87,13 @@
     const measured = rows.some((row) => row.ms !== null);
     const ran = Boolean(fusewise.document.steps?.length);
     const most = Math.max(...rows.map((row) => row.share || 0), 1e-9);
+    const clock = isEstimate() ? "Estimate" : "Time";
     const timed = [
-      { title: "Time", number: true, key: "ms", show: (row) => ms(row.ms) },
+      { title: clock, number: true, key: "ms", show: (row) => ms(row.ms) },
       { title: "Share", number: true, key: "share", show: (row) => [percent(row.share), bar(row.share / most)] },
       { title: "Of its roof", number: true, key: "peak", show: (row) => percent(row.peak, 0) },
-      { title: "Bound by", key: "bound" },
-      { title: "Level", key: "level" },
+      { title: isEstimate() ? "Most of it for" : "Bound by", key: "bound" },
+      ...(fusewise.document.device ? [] : [{ title: "Level", key: "level" }]),
     ];
     const kernel = {
       title: "Kernel",
@@ -112,14 +113,14 @@
     const fields = [
       ["Filter by name, operator or kernel", null],
       ...(ran ? [["Runs", kinds(rows, (row) => row.runs)]] : []),
-      ...(measured ? [["Bound by", kinds(rows, (row) => row.bound)]] : []),
+      ...(measured ? [[isEstimate() ? "Most of it for" : "Bound by", kinds(rows, (row) => row.bound)]] : []),
     ];
     const fits = (row, [text, runs, bound]) =>
       has(row.text, text) && (!runs || row.runs === runs) && (!bound || row.bound === bound);
     return filtered(fields, rows, fits, {
       columns,
       caption: "Groups",
-      sorted: measured ? "Time" : "Arithmetic",
+      sorted: measured ? clock : "Arithmetic",
       target: (row) => ({ kind: "group", id: row.id, graph: compiled() }),
     });
   }
@@ -142,7 +143,10 @@
         ...kernel,
         used: (kernel.steps || []).length,
         ms: times.length ? times.reduce((a, b) => a + b, 0) : null,
-        lines: kernel.ir ? kernel.ir.split("\n").length : null,
+        lines: kernel.ir || kernel.source ? (kernel.ir || kernel.source).split("\n").length : null,
+        registers: kernel.gpu?.registers ?? null,
+        shared_bytes: kernel.gpu?.shared_bytes ?? null,
+        occupancy: kernel.gpu?.occupancy ?? null,
         text: [kernel.symbol, kernel.way, kernel.family].join("\n").toLowerCase(),
       };
     });
@@ -152,9 +156,16 @@
       { title: "Schedule", sort: false, class: "way", show: (row) => scheduled(row) && name(scheduled(row)) },
       { title: "Steps", number: true, key: "used", show: (row) => count(row.used) },
       ...(rows.some((row) => row.ms !== null)
-        ? [{ title: "Time of its groups", number: true, key: "ms", show: (row) => ms(row.ms) }]
+        ? [{ title: `${isEstimate() ? "Estimate" : "Time"} of its groups`, number: true, key: "ms", show: (row) => ms(row.ms) }]
         : []),
-      { title: "Lines of LLVM IR", number: true, key: "lines", show: (row) => count(row.lines) },
+      ...(rows.some((row) => row.gpu)
+        ? [
+            { title: "Registers", number: true, key: "registers", show: (row) => count(row.registers) },
+            { title: "Shared memory", number: true, key: "shared_bytes", show: (row) => bytes(row.shared_bytes) },
+            { title: "Occupancy", number: true, key: "occupancy", show: (row) => percent(row.occupancy, 0) },
+          ]
+        : []),
+      { title: rows.some((row) => row.source) ? "Lines for Triton" : "Lines of LLVM IR", number: true, key: "lines", show: (row) => count(row.lines) },
       ...(rows.some((row) => row.code_bytes)
         ? [{ title: "Machine code", number: true, key: "code_bytes", show: (row) => bytes(row.code_bytes) }]
         : []),
@@ -294,10 +305,31 @@
   const drawn = (section) =>
     Boolean(fusewise.charts) && (fusewise.document.charts || []).some((chart) => chart.section === section);
 
+  // The GPU that a model is for, by its maker's data sheet.
+  const ofDevice = (device) =>
+    facts([
+      ["GPU", `${device.architecture}, as the ${device.product}: ${count(device.multiprocessors)} multiprocessors`],
+      [
+        "Peaks of its data sheet",
+        Object.entries(device.peaks_gflops).map(([kind, gflops]) =>
+          el("span", { class: "line" }, `${kind}: ${(gflops / 1000).toFixed(1)} TFLOP/s`),
+        ),
+      ],
+      ["Memory", `${device.copy_gbs.toFixed(0)} GB/s, ${bytes(device.l2_bytes)} of cache`],
+      ["A launch", `${device.launch_us} µs, an estimate`],
+    ]);
+
   function time(element) {
     const times = fusewise.document.times;
+    const { device, estimates } = fusewise.document;
     const stages = fusewise.document.compile?.stages || [];
-    if (times) {
+    if (device) element.append(ofDevice(device));
+    if (isEstimate())
+      element.append(
+        el("p", {}, "Nothing was measured: these are estimates, from the data sheet of the GPU and the bytes and arithmetic of each launch."),
+        facts([["All launches, one after another", `${ms(estimates.ms)}, an estimate`]]),
+      );
+    else if (times) {
       const limits = times.limits || {};
       const levels = (limits.levels || []).map((one) =>
         el(
@@ -310,8 +342,8 @@
         facts([
           ["A run", `${ms(times.ms)}${times.runs ? `, median of ${count(times.runs)}` : ""}`],
           ["Arithmetic", limits.gflops ? `${limits.gflops.toFixed(0)} GFLOP/s at most` : null],
-          ["Copying", limits.copy_gbs ? `${limits.copy_gbs.toFixed(1)} GB/s from memory` : null],
-          ["Levels, all threads", levels],
+          ["Copying", limits.copy_gbs && !device ? `${limits.copy_gbs.toFixed(1)} GB/s from memory` : null],
+          [device ? "Of its data sheet" : "Levels, all threads", levels],
           ["Disturbed", times.disturbed || limits.disturbed || null],
         ]),
       );

@@ -17,7 +17,7 @@ _TABS = (
     ("graph", "Graph", ("graphs",)),
     ("kernels", "Kernels", ("groups", "kernels")),
     ("decisions", "Decisions", ("decisions", "verdicts")),
-    ("time", "Time", ("times", "compile")),
+    ("time", "Time", ("times", "estimates", "compile")),
     ("memory", "Memory", ("memory",)),
     ("bench", "Runtimes", ("bench",)),
     ("search", "Search", ("search",)),
@@ -58,12 +58,17 @@ def overview(document: Mapping[str, Any]) -> dict[str, Any]:
         "disturbed": _sentence((document.get("times") or {}).get("disturbed") or ""),
         "stages": _stages(document),
         "dominating": _dominating(document, ranked),
-        "measured": bool(document.get("times")),
+        "clock": _clock(document),
         "slowest": ranked[:_SLOWEST],
         "groups": ranked[:_LISTED],
         "unlisted": max(0, len(ranked) - _LISTED),
         "hosted": _hosted(document),
     }
+
+
+def _clock(document: Mapping[str, Any]) -> str:
+    """What is known of the time of groups; empty where nothing is."""
+    return "Time" if document.get("times") else "Estimate" if document.get("estimates") else ""
 
 
 def _figures(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -75,6 +80,8 @@ def _figures(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         threads = (document.get("machine") or {}).get("threads")
         note = _counted(times.get("runs"), "run") + ("" if threads is None else f", {_counted(threads, 'thread')}")
         found.append(("time of a run", _ms(times["ms"]), f"median of {note}" if times.get("runs") else ""))
+    elif document.get("estimates"):
+        found.append(("all launches, estimated", _ms(document["estimates"]["ms"]), "not measured"))
     if graphs:
         found.append(_operators(graphs, (document.get("search") or {}).get("search", "none") != "none"))
     if groups:
@@ -82,7 +89,12 @@ def _figures(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         found.append(("groups", f"{len(groups):,}", f"{many:,} of several operators"))
     if document.get("kernels"):
         native = sum(step["kind"] == "native" for step in steps)
-        found.append(("kernels", f"{len(document['kernels']):,}", f"in {_counted(native, 'step')}"))
+        what = (
+            _counted(native, "step")
+            if not document.get("device")
+            else f"{native:,} launch{'' if native == 1 else 'es'}"
+        )
+        found.append(("kernels", f"{len(document['kernels']):,}", f"in {what}"))
     hosted = _hosted(document)
     if hosted:
         found.append(("on the host", f"{len(hosted):,}", "step" if len(hosted) == 1 else "steps"))
@@ -110,19 +122,30 @@ def _operators(graphs: Mapping[str, Any], searched: bool) -> tuple[str, str, str
 
 def _about(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """What was compiled, where and how: terms, and the lines of each."""
-    model, machine = document.get("model") or {}, document.get("machine") or {}
+    model, machine, device = (document.get(part) or {} for part in ("model", "machine", "device"))
     rows: list[tuple[str, list[str]]] = [
         ("Model", [str(model["name"])] if model.get("name") else []),
         ("Inputs", [f"{name}: {kind}" for name, kind in (model.get("inputs") or {}).items()]),
         ("Outputs", [f"{name}: {kind}" for name, kind in (model.get("outputs") or {}).items()]),
         ("Sizes", [f"{name} = {value}" for name, value in (model.get("symbols") or {}).items()]),
         ("Opset", [str(model["opset"])] if model.get("opset") else []),
-        ("Machine", [_text(value) for value in (machine.get("processor"), machine.get("instruction_set")) if value]),
-        ("Threads", [str(machine["threads"])] if machine.get("threads") else []),
-        ("Caches", [f"{each['name']}: {size_text(each['bytes'])}" for each in machine.get("caches") or ()]),
+        ("GPU", [f"{device['architecture']}, as the {device['product']}"] if device else []),
+        *_of_machine(machine, bool(device)),
         ("Options", [f"{name} = {_text(value)}" for name, value in (document.get("options") or {}).items()]),
     ]
     return [(term, lines) for term, lines in rows if lines]
+
+
+def _of_machine(machine: Mapping[str, Any], is_for_gpu: bool) -> list[tuple[str, list[str]]]:
+    """The machine that the report was made on. What runs on a GPU does not depend on its threads and caches."""
+    told = [_text(value) for value in (machine.get("processor"), machine.get("instruction_set")) if value]
+    if is_for_gpu:
+        return [("Made on", told)]
+    return [
+        ("Machine", told),
+        ("Threads", [str(machine["threads"])] if machine.get("threads") else []),
+        ("Caches", [f"{each['name']}: {size_text(each['bytes'])}" for each in machine.get("caches") or ()]),
+    ]
 
 
 def _stages(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -140,8 +163,10 @@ def _stages(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _ranked(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The groups, the slowest first; where no time was measured, those with most arithmetic."""
-    times = {row.get("group"): row for row in (document.get("times") or {}).get("groups") or ()}
+    """The groups, the slowest first, by estimates where there are these alone; without both those with most arithmetic."""
+    times = {
+        row.get("group"): row for row in (document.get("times") or document.get("estimates") or {}).get("groups") or ()
+    }
     nodes = ((document.get("graphs") or {}).get("native") or {}).get("nodes") or ()
     kernels = {kernel["id"]: kernel for kernel in document.get("kernels") or ()}
     steps = document.get("steps") or ()
@@ -182,6 +207,8 @@ def _work(group: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _bound(row: Mapping[str, Any]) -> str:
+    if row.get("limit"):
+        return str(row["limit"])
     if row.get("peak") is None or not row.get("bound"):
         return ""
     by = "arithmetic" if row["bound"] == "compute" else f"memory ({row['level']})" if row.get("level") else "memory"
@@ -192,7 +219,9 @@ def _dominating(document: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]]
     """One or two sentences on where the time goes."""
     if not ranked or not any(row["part"] for row in ranked):
         return ""
-    what = "the time of a run" if document.get("times") else "the arithmetic (no times were measured)"
+    what = {"Time": "the time of a run", "Estimate": "the estimate of all launches (nothing was measured)"}.get(
+        _clock(document), "the arithmetic (no times were measured)"
+    )
     first, few = ranked[0], ranked[:_SLOWEST]
     found = f"Group {first['id']} ({first['title']}) takes {first['share']} of {what}"
     if len(ranked) <= _SLOWEST:

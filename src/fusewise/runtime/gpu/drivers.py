@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from fusewise.codegen.gpu.device import DEVICES, Device, DeviceChoice, device_choice, device_named
 from fusewise.errors import UsageError
-from fusewise.runtime.gpu.driver import Driver, WrongArchitecture, runs_on
+from fusewise.runtime.gpu.driver import Driver, NoDevice, NoDriver, WrongArchitecture, runs_on
 
-__all__ = ["numbered", "opened", "row_of", "simulated"]
+__all__ = ["numbered", "opened", "row_for", "row_of", "simulated"]
 
 
 def opened(device: str | DeviceChoice) -> Driver:
@@ -50,3 +52,20 @@ def row_of(driver: Driver) -> Device:
     `UsageError` where there is none."""
     fitting = [device for device in DEVICES if runs_on(device.name, driver.architecture)]
     return fitting[-1] if fitting else device_named(driver.architecture)
+
+
+def row_for(choice: DeviceChoice, work: str, held: ExitStack | None = None) -> tuple[Device, str]:
+    """The architecture that a choice names, or that of the GPU that is here, with what this calls itself.
+
+    Its driver stays open as long as it is `held`: to open it again then takes no time. Raises what `opened` raises, with what to
+    write to do this `work` without a GPU.
+    """
+    if choice.architecture:
+        return device_named(choice.architecture), ""
+    try:
+        driver = opened(choice)
+    except (NoDriver, NoDevice) as error:
+        raise type(error)(f"{error}; to {work} without a GPU name an architecture, such as cuda:sm_90") from error
+    with ExitStack() as own:
+        (own if held is None else held).callback(driver.close)
+        return row_of(driver), driver.name
