@@ -8,7 +8,10 @@ from collections.abc import Iterable
 
 from fusewise.errors import UsageError
 
-__all__ = ["alike", "bytes_of", "nearest", "no_such", "size_text"]
+__all__ = ["KIB", "MIB", "alike", "bytes_of", "nearest", "no_such", "size_text"]
+
+KIB, MIB = 1 << 10, 1 << 20
+"""Bytes of the units in which sizes are shown, of memory and of files: `size_text`, or one of these where a column has one unit."""
 
 _UNITS = {
     "B": 1,
@@ -25,7 +28,7 @@ _UNITS = {
     "G": 1024**3,
     "T": 1024**4,
 }
-_STEPS = (("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
+_STEPS = (("KiB", KIB), ("MiB", MIB), ("GiB", 1 << 30))
 _FEW = 12  # names that fit a sentence
 _BEGINNING = 3  # letters of a word that is taken for the beginning of a name
 

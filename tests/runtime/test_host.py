@@ -198,7 +198,7 @@ def test_memory_limit_without_a_container(tmp_path):
 
 def test_limit_on_memory():
     host.check_memory(80, "it", limit_bytes=100)
-    with pytest.raises(ResourceLimit, match="the arena would take 5 MB, more than 80% .*\\(4 MB\\)"):
+    with pytest.raises(ResourceLimit, match="the arena would take 4.8 MiB, more than 80% .*\\(3.8 MiB\\)"):
         host.check_memory(5_000_000, "the arena", limit_bytes=5_000_000)
     with pytest.raises(ResourceLimit):
         host.check_memory(1 << 60, "it")

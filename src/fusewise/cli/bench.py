@@ -41,6 +41,7 @@ from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.cli.streams import note
 from fusewise.errors import UsageError
 from fusewise.files import write_text
+from fusewise.words import MIB
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -258,7 +259,7 @@ def _ms(milliseconds: float) -> str:
 def _show_one(found: dict[str, Any]) -> None:
     from fusewise.cli.show import sentence, table
 
-    headings = ("runtime", "p50 ms", "p90 ms", "min ms", "compile ms", "load ms", "peak MB", "difference")
+    headings = ("runtime", "p50 ms", "p90 ms", "min ms", "compile ms", "load ms", "peak MiB", "difference")
     rows = []
     for name, row in found["runtimes"].items():
         if "error" in row:
@@ -266,7 +267,8 @@ def _show_one(found: dict[str, Any]) -> None:
             continue
         error = row["max_rel_error"]
         times = [_ms(row[key]) for key in ("p50_ms", "p90_ms", "min_ms")]
-        costs = ["-" if row.get(key) is None else f"{row[key]:.0f}" for key in ("compile_ms", "load_ms", "peak_rss_mb")]
+        peak = None if row.get("peak_rss_mb") is None else row["peak_rss_mb"] * 1e6 / MIB
+        costs = ["-" if cost is None else f"{cost:.0f}" for cost in (row.get("compile_ms"), row.get("load_ms"), peak)]
         rows.append((name, *times, *costs, "-" if error is None else f"{error:.1e}"))
     ranks = (0, 1, 4, 3, 5, 6, 7, 2)
     table(headings, rows, title=_title(found), ranks=ranks)
@@ -288,7 +290,7 @@ def _show_memory(found: dict[str, Any]) -> None:
     from fusewise.cli.show import count, sentence, table
     from fusewise.counting import headings, rows
 
-    levels = ", ".join(f"{level['name']} {level['bytes'] >> 10} KB" for level in found["caches"])
+    levels = ", ".join(f"{level['name']} {level['bytes'] >> 10} KiB" for level in found["caches"])
     table(headings(found), rows(found), title=f"memory, {_threads(found['threads'])}, modelled caches {levels}")
     groups = found["variants"]["with fusion"]["by_group"][:_MOST_GROUPS]
     names = [level["name"] for level in found["caches"]]

@@ -9,6 +9,7 @@ import typer
 
 from fusewise.cli.examples import examples
 from fusewise.cli.options import Json
+from fusewise.words import size_text
 
 if TYPE_CHECKING:
     from fusewise.runtime.cache import KernelCache
@@ -30,7 +31,7 @@ def info(json: Json = False) -> None:
     if json:
         print_json({n: {"path": str(i.folder), "files": i.files, "bytes": i.nbytes} for n, i in found.items()})
     else:
-        facts([(name, f"{i.files} files, {i.nbytes / 1e6:.1f} MB in {i.folder}") for name, i in found.items()])
+        facts([(name, f"{i.files} files, {size_text(i.nbytes)} in {i.folder}") for name, i in found.items()])
 
 
 @cache.command(epilog=examples("cache clear"))

@@ -37,6 +37,7 @@ from fusewise.cli.options import (
 from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.compiled import SUFFIX
 from fusewise.errors import UsageError
+from fusewise.words import size_text
 
 __all__ = ["compile_model"]
 
@@ -146,7 +147,7 @@ def _show(model: str, summary: Mapping[str, Any], output: Path | None) -> None:
             ("groups", str(summary["groups"])),
             ("kernels", str(summary["kernels"])),
             *([("launches", str(summary["launches"]))] if "launches" in summary else []),
-            ("arena", f"{summary['arena_bytes'] / 1e6:.1f} MB"),
+            ("arena", size_text(summary["arena_bytes"])),
             ("host steps", str(summary["host_steps"])),
             *(("  on the host", on_the_host(row)) for row in summary["host"]),
         ]

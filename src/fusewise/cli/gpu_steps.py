@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fusewise.words import KIB, MIB, size_text
+
 __all__ = ["show_gpu"]
 
 
@@ -24,7 +26,7 @@ def show_gpu(found: Mapping[str, Any]) -> None:
             *(("  on the host", f"{node['op']} {node['node']}: {node['reason']}") for node in host),
             (
                 "memory",
-                f"{totals['arena_bytes'] / 1e6:.1f} MB of results, {totals['constant_bytes'] / 1e6:.1f} MB of weights",
+                f"{size_text(totals['arena_bytes'])} of results, {size_text(totals['constant_bytes'])} of weights",
             ),
             *([("spilling", f"{totals['spilling']} launches use a thread's stack")] if totals["spilling"] else []),
             *([("limited", limits)] if limits else []),
@@ -69,14 +71,14 @@ _COLUMNS = (
     ("warps", 10, lambda row: str(row["warps"])),
     ("stages", 18, lambda row: str(row["stages"])),
     ("regs", 5, lambda row: str(row["registers"])),
-    ("shared\nkB", 6, lambda row: f"{row['shared_bytes'] / 1e3:.1f}"),
+    ("shared\nKiB", 6, lambda row: f"{row['shared_bytes'] / KIB:.1f}"),
     ("stack\nB", 14, lambda row: str(row["stack_bytes"] or "")),
     ("tensor\ninstr.", 11, lambda row: str(row["tensor_instructions"])),
     ("blocks\nper SM", 16, lambda row: str(row["blocks_per_sm"])),
     ("occup.", 7, lambda row: f"{row['occupancy']:.0%}"),
     ("by", 17, lambda row: row["occupancy_limit"]),
     ("waves", 8, lambda row: f"{row['waves']:.2f}"),
-    ("MB", 12, lambda row: f"{row['bytes'] / 1e6:.2f}"),
+    ("MiB", 12, lambda row: f"{row['bytes'] / MIB:.2f}"),
     ("MFLOP", 13, lambda row: f"{row['operations'] / 1e6:.1f}"),
     ("est.\nus", 2, lambda row: f"{row['estimate_us']:.1f}"),
     ("limit", 3, lambda row: row["limit"]),

@@ -26,6 +26,7 @@ from fusewise.cli.options import (
     values_of,
 )
 from fusewise.errors import UnknownOperators, UsageError
+from fusewise.words import KIB, MIB
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -237,7 +238,7 @@ def _read_so_far(found: Mapping[str, Any]) -> None:
 def _figures(found: Mapping[str, Any]) -> None:
     from fusewise.cli.show import facts
 
-    before, after = (found[f"intermediate_bytes_{when}"] / 1e6 for when in ("before", "after"))
+    before, after = (found[f"intermediate_bytes_{when}"] / MIB for when in ("before", "after"))
     clean_up, fusion = (_times(found[key]) for key in ("cleanup_factor", "fusion_factor"))
     facts(
         [
@@ -245,7 +246,10 @@ def _figures(found: Mapping[str, Any]) -> None:
             ("  after clean-up", f"{found['nodes_compiled']} ({clean_up})"),
             ("  after fusion", f"{found['group_count']} groups ({fusion}; {found['fusion_rate']:.1f} in all)"),
             *(_for_machine(found) if "nodes_for_machine" in found else ()),
-            ("between groups", f"{after:.1f} MB of intermediate results ({before:.1f} MB between operators as given)"),
+            (
+                "between groups",
+                f"{after:.1f} MiB of intermediate results ({before:.1f} MiB between operators as given)",
+            ),
         ]
     )
 
@@ -267,14 +271,14 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> None:
     from fusewise.cli.show import table
 
     table(
-        ("operators", "group", "type", "anchor", "kB saved", "stopped because"),
+        ("operators", "group", "type", "anchor", "KiB saved", "stopped because"),
         [
             (
                 " + ".join(member["op"] for member in group["members"]),
                 str(group["group"]),
                 group["type"].replace("_", "-"),
                 group["anchor"] or "",
-                f"{group['bytes_saved'] / 1e3:.1f}",
+                f"{group['bytes_saved'] / KIB:.1f}",
                 "; ".join(group["stopped_by"]),
             )
             for group in groups

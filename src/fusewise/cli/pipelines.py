@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fusewise.words import no_such
+from fusewise.words import KIB, no_such
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -25,12 +25,12 @@ def show_regions(found: Mapping[str, Any]) -> None:
             row["region"],
             str(len(row["nodes"])),
             ", ".join(f"{count} {op}" for op, count in row["operators"].items()),
-            f"{row['bytes_read'] / 1e3:.1f}",
-            f"{row['bytes_written'] / 1e3:.1f}",
+            f"{row['bytes_read'] / KIB:.1f}",
+            f"{row['bytes_written'] / KIB:.1f}",
         )
         for row in found["regions"]
     ]
-    table(("region", "nodes", "operators", "kB read", "kB written"), rows, words=(0, 2), ranks=(0, 1, 2, 4, 3))
+    table(("region", "nodes", "operators", "KiB read", "KiB written"), rows, words=(0, 2), ranks=(0, 1, 2, 4, 3))
     refused = [
         (f"not {name}", f"{count} nodes: {reason}")
         for name, reasons in found["refused"].items()

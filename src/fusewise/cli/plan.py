@@ -24,6 +24,7 @@ from fusewise.cli.options import (
 from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.cli.sweep import run_file
 from fusewise.errors import UsageError
+from fusewise.words import MIB, size_text
 
 if TYPE_CHECKING:
     from fusewise.planning import Planning
@@ -175,7 +176,6 @@ def _settings(texts: Iterable[str] | None) -> dict[str, object]:
 
 def _show(found: Planning, model: str) -> None:
     from fusewise.cli.show import facts, table
-    from fusewise.words import size_text
 
     figures, operators = found.summary, found.plan.network.operators
     rows = []
@@ -199,8 +199,8 @@ def _show(found: Planning, model: str) -> None:
                 "accelerator",
                 f"{found.plan.hardware.name}, buffer {size_text(found.plan.capacity)}, {found.setting.scheme}",
             ),
-            ("DRAM traffic", f"{figures['dram_bytes'] / 1e6:.3f} MB in {figures['groups']} groups"),
-            ("  with what was left out", f"{figures['dram_bytes_full'] / 1e6:.3f} MB"),
+            ("DRAM traffic", f"{figures['dram_bytes'] / MIB:.3f} MiB in {figures['groups']} groups"),
+            ("  with what was left out", f"{figures['dram_bytes_full'] / MIB:.3f} MiB"),
             ("largest buffer need", size_text(figures["max_buffer_bytes"])),
             ("estimates", f"{figures['latency_ms']:.3f} ms, {figures['energy_mj']:.3f} mJ"),
             (

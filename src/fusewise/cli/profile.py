@@ -29,6 +29,7 @@ from fusewise.cli.options import (
     values_of,
 )
 from fusewise.cli.streams import note
+from fusewise.words import size_text
 
 if TYPE_CHECKING:
     from fusewise.runtime.profile import ProfileDatabase
@@ -52,7 +53,7 @@ def info(json: Json = False) -> None:
         print_json({"path": path, **numbers, "machine": found.machine})
         return
     rows = [("path", path), ("entries", str(found.entries)), ("of them failed", str(found.failed))]
-    facts([*rows, ("size", f"{found.nbytes / 1e6:.1f} MB")])
+    facts([*rows, ("size", size_text(found.nbytes))])
 
 
 @profile.command(epilog=examples("profile measure"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fusewise.cli.streams import Talk, talk
+from fusewise.words import size_text
 
 __all__ = ["count", "facts", "on_the_host", "print_json", "progress", "sentence", "table", "with_size"]
 
@@ -41,9 +42,8 @@ def _plain(value: Any) -> Any:
 
 
 def with_size(path: Path) -> str:
-    """A file by its name and size: `model.fw (1.5 MB)`; what is small is in kB, of 1000 bytes."""
-    size = path.stat().st_size
-    return f"{path} ({size / 1e6:.1f} MB)" if size >= 1e5 else f"{path} ({size / 1e3:.1f} kB)"
+    """A file by its name and size: `model.fw (1.5 MiB)`."""
+    return f"{path} ({size_text(path.stat().st_size)})"
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from fusewise.errors import NoFeasiblePlan, UsageError
+from fusewise.words import MIB
 
 __all__ = ["run_file"]
 
@@ -59,7 +60,7 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
     lines = []
     for setting, found in grouped.items():
         figures = [row["summary"] for row in found if "summary" in row]
-        traffic = [one["dram_bytes"] / 1e6 for one in figures]
+        traffic = [one["dram_bytes"] / MIB for one in figures]
         spread = f" +- {stdev(traffic):.3f}" if len(traffic) > 1 else ""
         rates = [one["rectify_rate"] for one in figures if one["rectify_rate"] is not None]
         firsts = [one["rectify_rate_once"] for one in figures if one["rectify_rate_once"] is not None]
@@ -79,7 +80,7 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
         "search",
         "explainer",
         "options",
-        "DRAM, MB",
+        "DRAM, MiB",
         "rectified",
         "at once",
         "search, s",

@@ -19,6 +19,7 @@ from fusewise.codegen.machine.processors import PROCESSORS, Processor
 from fusewise.codegen.target import Target
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.runtime.permission import permits_tiles
+from fusewise.words import size_text
 
 __all__ = [
     "MAXIMUM_WORKERS",
@@ -212,6 +213,6 @@ def check_memory(nbytes: float, what: str, limit_bytes: int | None = None) -> No
     limit = int((memory_limit() if limit_bytes is None else limit_bytes) * MEMORY_SHARE)
     if nbytes > limit:
         raise ResourceLimit(
-            f"{what} would take {nbytes / 1e6:,.0f} MB, more than {MEMORY_SHARE:.0%} of the memory this process may use "
-            f"({limit / 1e6:,.0f} MB): use smaller input shapes or a machine with more memory"
+            f"{what} would take {size_text(int(nbytes))}, more than {MEMORY_SHARE:.0%} of the memory this process may use "
+            f"({size_text(limit)}): use smaller input shapes or a machine with more memory"
         )

@@ -26,6 +26,7 @@ from fusewise.runtime.jit import Library
 from fusewise.runtime.plan_maker import PlanMaker
 from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
 from fusewise.runtime.sizes import SymbolReader, told
+from fusewise.words import size_text
 
 if TYPE_CHECKING:  # a compiled model is opened without it
     from fusewise.runtime.specialist import Special, Specialist
@@ -204,10 +205,10 @@ class Plans:
         host = partial(self._host, self._library.addresses)
         return run_plan_of(contents, self._library, self._workers, self._arena, host)
 
-    def _too_large(self, values: Mapping[str, int], wanted: float) -> ResourceLimit:
+    def _too_large(self, values: Mapping[str, int], wanted: int) -> ResourceLimit:
         what = "weights, intermediate results and outputs" if self._constants else "intermediate results and outputs"
         return ResourceLimit(
-            f"the model's {what} would take {wanted / 1e6:,.0f} MB for {told(values)}, more than the {self._limit / 1e6:,.0f} MB "
+            f"the model's {what} would take {size_text(wanted)} for {told(values)}, more than the {size_text(self._limit)} "
             "that it may use: use smaller input shapes, or a higher limit"
         )
 
@@ -216,7 +217,7 @@ class Plans:
         try:
             values = self._reader.values(shapes)
             self._reader.check(values)
-            return _unsound(self._program, values) or self._too_large(values, float(1 << 63))
+            return _unsound(self._program, values) or self._too_large(values, 1 << 63)
         except FusewiseError as error:
             return error
         except ZeroDivisionError:

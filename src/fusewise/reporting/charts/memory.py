@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewise.reporting.charts.entry import Chart, Row, altair, entry, figure, inline, short
-from fusewise.words import size_text
+from fusewise.words import MIB, size_text
 
 __all__ = ["arena", "arena_map", "at_the_peak"]
 
 _MOST_STEPS, _MOST_BARS, _MOST_BOXES = 400, 15, 400
-_MIB = 2.0**20
 
 _STEPS = {"format": ",d", "tickMinStep": 1, "tickCount": 8, "grid": False}
 _FEW = {"tickCount": 6}
@@ -25,7 +24,7 @@ def arena(memory: Mapping[str, Any]) -> Chart | None:
     if not steps:
         return None
     alt = altair()
-    rows = [{"step": row["step"], "mib": figure(row["live_bytes"] / _MIB, 5)} for row in _thinned(steps)]
+    rows = [{"step": row["step"], "mib": figure(row["live_bytes"] / MIB, 5)} for row in _thinned(steps)]
     peak = _peak(memory)
     ends = [*rows, {"step": rows[-1]["step"] + 1, "mib": rows[-1]["mib"]}]
     area = (
@@ -37,7 +36,7 @@ def arena(memory: Mapping[str, Any]) -> Chart | None:
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("mib:Q", title="MiB", format=",.4~g")],
         )
     )
-    limits = [{"mib": figure(memory["arena_bytes"] / _MIB, 5), "what": f"arena, {size_text(memory['arena_bytes'])}"}]
+    limits = [{"mib": figure(memory["arena_bytes"] / MIB, 5), "what": f"arena, {size_text(memory['arena_bytes'])}"}]
     line = alt.Chart(inline(limits)).mark_rule(style="limit").encode(y="mib:Q")
     name = line.mark_text(style="limit-text", align="left", baseline="bottom", dx=4, dy=-2).encode(
         x=alt.value(0), text="what:N"
@@ -69,7 +68,7 @@ def at_the_peak(memory: Mapping[str, Any]) -> Chart | None:
     alt = altair()
     whole = sum(one["bytes"] for one in alive)
     rows: list[dict[str, Any]] = [
-        {**_box(one), "label": f"{k + 1}  {short(one['value'])}", "mib": figure(one["bytes"] / _MIB)}
+        {**_box(one), "label": f"{k + 1}  {short(one['value'])}", "mib": figure(one["bytes"] / MIB)}
         for k, one in enumerate(alive)
     ]
     base = alt.Chart(inline(rows[:_MOST_BARS])).encode(
@@ -111,8 +110,8 @@ def arena_map(memory: Mapping[str, Any]) -> Chart | None:
         {
             **_box(one),
             "end": one["last"] + 1,
-            "low": figure(one["offset"] / _MIB, 6),
-            "high": figure((one["offset"] + one["bytes"]) / _MIB, 6),
+            "low": figure(one["offset"] / MIB, 6),
+            "high": figure((one["offset"] + one["bytes"]) / MIB, 6),
             "size": size_text(one["bytes"]),
         }
         for one in placed[:_MOST_BOXES]

@@ -8,6 +8,7 @@ from typing import Any
 from fusewise.reporting.charts.comparing import medians, side_by_side
 from fusewise.reporting.charts.entry import Chart
 from fusewise.reporting.charts.searching import plan_costs, search_path
+from fusewise.words import MIB
 
 __all__ = ["bench_charts", "comparison_charts", "pass_charts", "plan_charts", "search_charts"]
 
@@ -71,7 +72,7 @@ def plan_charts(part: Part) -> list[Chart]:
     if len({point[2] for point in course}) < 2:
         return []
     scale, up = (
-        (2.0**-20, "DRAM traffic, MiB") if part["unit"] == "bytes" else (1.0, f"{part['objective']}, {part['unit']}")
+        (1 / MIB, "DRAM traffic, MiB") if part["unit"] == "bytes" else (1.0, f"{part['objective']}, {part['unit']}")
     )
     bound = part.get("bound")
     optimal = (part.get("summary") or {}).get("optimal")
