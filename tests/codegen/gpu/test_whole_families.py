@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,10 +13,14 @@ from tests.runtime.gpu.kernels import needs_triton
 
 import fusewise
 from fusewise.benchmarking.node_by_node import answers_by_nodes
+from fusewise.codegen.gpu import recurrences
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.program import GpuProgram, GpuStep
+from fusewise.errors import InvalidData
+from fusewise.ir.dtypes import INT32
 from fusewise.ir.graph import Graph
 from fusewise.making import GpuMaking, gpu_planned
+from fusewise.ops.build import GraphBuilder
 from fusewise.runtime.gpu.executable import GpuExecutable
 from fusewise.runtime.gpu.fake import FakeDriver
 
@@ -53,3 +58,62 @@ def test_a_forest(device: FakeDriver) -> None:
 @needs_triton
 def test_linear_attention(device: FakeDriver) -> None:
     assert checked(device, fusewise.load(model_of("gated_delta", 4, 4, 2, 6, 10))).launches == 1
+
+
+def layers(hidden: int, lengths: bool = False) -> Graph:
+    """A bidirectional LSTM behind a product, and a GRU on what it gives, the last state of which is classified."""
+    rng, b = np.random.default_rng(0), GraphBuilder("layers")
+
+    def weight(*shape: int) -> str:
+        return b.constant(rng.standard_normal(shape, dtype=np.float32) / 4)
+
+    x = b.op("MatMul", b.input("x", (4, 2, 5)), weight(5, 6))
+    ends = b.input("lengths", (2,), INT32) if lengths else ""
+    weights = [weight(2, 4 * hidden, 6), weight(2, 4 * hidden, hidden), weight(2, 8 * hidden)]
+    y, _, last = b.op("LSTM", x, *weights, ends, outputs=3, hidden_size=hidden, direction="bidirectional")
+    y = b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3]), b.constant([4, 2, 2 * hidden]))
+    gates = weight(1, 3 * hidden, 2 * hidden), weight(1, 3 * hidden, hidden)
+    _, state = b.op("GRU", y, *gates, outputs=2, hidden_size=hidden)
+    return b.finish(b.op("Softmax", b.op("MatMul", state, weight(hidden, 3))), last)
+
+
+@needs_triton
+@pytest.mark.parametrize("exact", [False, True])
+def test_recurrences_in_a_loop(device: FakeDriver, exact: bool) -> None:
+    """Nothing but the loops themselves waits for them."""
+    program = checked(device, layers(7), exact=exact)
+    assert (
+        sum("_loop" in program.kernels[step.kernel].symbol for step in program.steps if isinstance(step, GpuStep)) == 2
+    )
+
+
+@needs_triton
+def test_recurrences_by_steps(device: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step waits for the one before; of a GRU, the candidate for its gates."""
+    monkeypatch.setattr(recurrences, "by_steps", lambda s, device: True)
+    program = checked(device, layers(7))
+    names = [program.kernels[step.kernel].symbol for step in program.steps if isinstance(step, GpuStep)]
+    assert sum("_step" in name for name in names) == 4 + 2 * 4
+    steps = [number for number, name in enumerate(names) if "_step" in name]
+    assert set(pairwise(steps)) - set(program.edges) <= {(steps[3], steps[4])}
+
+
+@needs_triton
+@pytest.mark.parametrize("stepped", [False, True])
+def test_a_length_out_of_bounds_is_told_with_its_node(
+    device: FakeDriver, monkeypatch: pytest.MonkeyPatch, stepped: bool
+) -> None:
+    monkeypatch.setattr(recurrences, "by_steps", lambda s, device: stepped)
+    graph = layers(3, lengths=True)
+    x = np.ones((4, 2, 5), np.float32)
+    with GpuExecutable(gpu_planned(graph, GpuMaking(SM_90)).program, device) as model:
+        model.run(None, {"x": x, "lengths": np.array([4, 0], np.int32)})
+        with pytest.raises(InvalidData, match="LSTM.*finds 5 "):
+            model.run(None, {"x": x, "lengths": np.array([4, 5], np.int32)})
+
+
+def test_recurrences_are_written_out_for_products_of_16_bits_alone() -> None:
+    graph = layers(8)
+    for precision, is_one in (("float32", True), ("tf32", True), ("bfloat16", False)):
+        planned = gpu_planned(graph, GpuMaking(SM_90, precision)).graph
+        assert ("LSTM" in {node.op for node in planned.nodes}) == is_one

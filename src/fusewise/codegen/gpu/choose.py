@@ -14,6 +14,7 @@ from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.linear_attention import linear_attention
 from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.products import other_products, product
+from fusewise.codegen.gpu.recurrences import recurrence
 from fusewise.codegen.gpu.reductions import reduction
 from fusewise.codegen.gpu.rows import rows
 from fusewise.codegen.gpu.scans import scan
@@ -64,6 +65,7 @@ FAMILIES: tuple[KernelFamily, ...] = (
     KernelFamily("scan", scan),
     KernelFamily("forest", forest),
     KernelFamily("linear-attention", linear_attention),
+    KernelFamily("recurrence", recurrence),
     KernelFamily("rows", _rows),
     KernelFamily("reduction", reduction),
     KernelFamily("nest", _nest),

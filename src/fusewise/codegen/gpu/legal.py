@@ -32,12 +32,12 @@ GPU_PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
     {
         "float32": (short_weights,),
         "tf32": (short_weights,),
-        "float16": (mixed_half, _NARROW_ATTENTION),
-        "bfloat16": (mixed_precision, _NARROW_ATTENTION),
+        "float16": (unroll_recurrences, mixed_half, _NARROW_ATTENTION),
+        "bfloat16": (unroll_recurrences, mixed_precision, _NARROW_ATTENTION),
     }
 )
 """What brings a graph of float32 to a precision: products take 16 bits and add up in float32. Whether products of float32 are
-computed in TF32 is for their kernels."""
+computed in TF32 is for their kernels. Recurrences are written out for products of 16 bits, which their own kernel has not."""
 
 
 def gpu_passes(passes: bool | Sequence[Pass] = True) -> tuple[Pass, ...]:
@@ -80,9 +80,5 @@ def for_gpu(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) 
     """
     check_gpu_precision(precision, exact)
     fewer = (combine_products, before_split)
-    chosen = (
-        (*fewer, *DEFINED, short_weights)
-        if exact
-        else (*fewer, *DEFINED, unroll_recurrences, *GPU_PRECISIONS[precision])
-    )
+    chosen = (*fewer, *DEFINED, short_weights) if exact else (*fewer, *DEFINED, *GPU_PRECISIONS[precision])
     return run(graph, chosen, trace)
