@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import onnx
 from benchmarks.operators.domains import domains_section
-from benchmarks.operators.row import Operand, Operands, Row, model_of
+from benchmarks.operators.row import Operand, Operands, Row, model_alone
 from benchmarks.operators.table import NOT_MEASURED, ROWS
 from benchmarks.operators.ways import NATIVE, WAYS, planned_way
 from tests.ops.options.case import Case
@@ -88,7 +88,7 @@ def line_of(schema: onnx.defs.OpSchema, row: Row | None) -> str:
         return f"{start} {NOT_MEASURED[key]} |"
     found: dict[str, list[str]] = {way: [] for way in (*WAYS, "invalid")}
     for dtype, variant in _by_type(schema, replace(row, opset=onnx.defs.onnx_opset_version())):
-        found["refused" if variant is None else planned_way(model_of(variant, 0)[0])[0]].append(dtype)
+        found["refused" if variant is None else planned_way(model_alone(variant, 0))[0]].append(dtype)
     by_way = "; ".join(f"{way}: {' '.join(found[way])}" for way in WAYS if found[way])
     return f"{start} {by_way} |"
 

@@ -29,6 +29,7 @@ __all__ = [
     "distinct",
     "ids",
     "k",
+    "model_alone",
     "model_of",
     "one",
     "rois",
@@ -159,28 +160,37 @@ class Row:
 
 def model_of(row: Row, size: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
     """A model of the one node, and its feeds."""
+    given = enumerate(row.sizes[size])
+    feeds = {f"x{place}": _value(one, place) for place, one in given if one is not None and not _is_constant(one)}
+    return model_alone(row, size), feeds
+
+
+def model_alone(row: Row, size: int) -> onnx.ModelProto:
+    """A model of the one node. What it is fed is not made."""
     given = row.sizes[size]
     names = tuple("" if operand is None else f"x{place}" for place, operand in enumerate(given))
     attributes = {name: _attribute(value) for name, value in row.attributes.items()}
     results = [f"y{n}" for n in range(row.outputs)]
     node = helper.make_node(row.op, names, results, domain=row.domain, **attributes)
-    constants, inputs, feeds = [], [], {}
+    constants, inputs = [], []
     for place, (name, operand) in enumerate(zip(names, given, strict=True)):
         if operand is None:
             continue
-        value = _value(operand, place)
-        if isinstance(operand, Operand) and operand.known:
-            constants.append(tensor_to_proto(value, name))
+        if _is_constant(operand):
+            constants.append(tensor_to_proto(_value(operand, place), name))
         else:
             inputs.append(onnx.ValueInfoProto(name=name, type=type_to_proto(_type(operand))))
-            feeds[name] = value
     outputs = [onnx.ValueInfoProto(name=name) for name in results]
     graph = helper.make_graph([node], "operator", inputs, outputs, constants)
     imports = [helper.make_opsetid("", row.opset)]
     if row.domain:
         version = max(schema.since_version for schema in onnx.defs.get_all_schemas() if schema.domain == row.domain)
         imports.append(helper.make_opsetid(row.domain, version))
-    return helper.make_model(graph, opset_imports=imports, ir_version=10), feeds
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def _is_constant(operand: Operand | Sequence[Operand]) -> bool:
+    return isinstance(operand, Operand) and operand.known
 
 
 def _attribute(value: Any) -> Any:
