@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
@@ -83,6 +84,26 @@ def device():
     driver = FakeDriver("sm_90", 1 << 26)
     yield driver
     driver.close()
+
+
+BROWSER = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, one for all tests of pages."""
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("there is no `chromium` on the path: on Debian, `apt-get install chromium`")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=BROWSER)
+        yield opened
+        opened.close()
 
 
 def pytest_collection_finish():

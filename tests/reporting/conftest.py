@@ -1,8 +1,7 @@
-"""A browser for the tests of pages: Chromium, where there is one, without a network."""
+"""Views of pages in Chromium, without a network."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,35 +9,27 @@ from typing import Any
 
 import pytest
 
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
 OURS = ("file:", "blob:", "data:", "about:")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, one for the tests of a module."""
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("there is no `chromium` on the path: on Debian, `apt-get install chromium`")
-    from playwright.sync_api import sync_playwright
+EMULATED = {"color_scheme": "light", "reduced_motion": "no-preference"}
+"""What a view is told of its user when a test says nothing else."""
 
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
-        yield opened
-        opened.close()
+
+@pytest.fixture(scope="session")
+def views() -> dict[str, list[Any]]:
+    """Views that are free, by the options of their contexts: one that is there takes a page in half the time of a new one."""
+    return {}
 
 
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any, views: dict[str, list[Any]], tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Opens a page of HTML text in a view of its own: `open_page(text, fragment="#graph", width=1366, height=768, **context)`.
 
     Fails when the page asks for anything but itself, writes an error on the console or ends a script with one. What a test
     expects of these it takes out of `page.complaints`.
     """
-    contexts, pages = [], []
+    lent: list[tuple[str, Any]] = []
 
     def opened(
         text: str,
@@ -49,23 +40,45 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         ready: str = "html[data-ready]",
         **context: Any,
     ) -> Any:
-        path = tmp_path / f"page-{len(pages)}.html"
+        path = tmp_path / f"page-{len(lent)}.html"
         path.write_text(text, encoding="utf-8")
-        contexts.append(browser.new_context(viewport={"width": width, "height": height}, **context))
-        page = contexts[-1].new_page()
+        emulated = {name: context.pop(name, usual) for name, usual in EMULATED.items()}
+        kind = repr(sorted(context.items()))
+        page = views[kind].pop() if views.get(kind) else view(browser, context)
+        lent.append((kind, page))
         page.complaints = []
-        page.on("console", lambda said: said.type in {"error", "warning"} and page.complaints.append(said.text))
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("request", lambda asked: asked.url.startswith(OURS) or page.complaints.append(f"asked for {asked.url}"))
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(**emulated)
         page.goto(path.as_uri() + fragment)
         if context.get("java_script_enabled", True):
             page.wait_for_selector(ready, timeout=60_000)
-        pages.append(page)
         return page
 
     yield opened
-    complaints = [complaint for page in pages for complaint in page.complaints]
-    for context in contexts:
-        with suppress(Exception):
-            context.close()
+    complaints = [complaint for kind, page in lent for complaint in left(page, views.setdefault(kind, []))]
     assert not complaints, "\n".join(complaints)
+
+
+def view(browser: Any, context: dict[str, Any]) -> Any:
+    """A view whose `complaints` grow with what a page in it says and asks for."""
+    page = browser.new_context(**context).new_page()
+    page.on("console", lambda said: said.type in {"error", "warning"} and page.complaints.append(said.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda asked: asked.url.startswith(OURS) or page.complaints.append(f"asked for {asked.url}"))
+    return page
+
+
+def left(page: Any, free: list[Any]) -> list[str]:
+    """What the page in a view complained of; the view goes to those that are free, as empty as a new one, or is closed."""
+    try:
+        for key in ("Shift", "Control", "Alt", "Meta"):
+            page.keyboard.up(key)
+        page.mouse.up()
+        page.mouse.move(0, 0)
+        page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        page.goto("about:blank")
+        free.append(page)
+    except Exception:
+        with suppress(Exception):
+            page.context.close()
+    return list(page.complaints)

@@ -331,8 +331,8 @@ def test_a_graph_without_operators_is_drawn(open_page: Open, inputs: list[str], 
 
 @pytest.mark.slow
 def test_thousands_of_operators_open(open_page: Open) -> None:
-    """Seven hundred layers that are not equal: levels stay short, and opening all stops before it is slow."""
-    document = layered(700, "block")
+    """Four hundred layers that are not equal: levels stay short, and opening all stops before it is slow."""
+    document = layered(400, "block")
     for graph in document["graphs"].values():
         for one in graph["nodes"]:
             one["attributes"] = {"number": str(one["id"])}

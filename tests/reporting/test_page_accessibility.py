@@ -41,7 +41,7 @@ def findings(page: Any) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme, width", [("light", 390), ("dark", 1366), ("light", 1366)])
+@pytest.mark.parametrize("scheme, width", [("light", 390), ("dark", 1366)])
 def test_no_serious_finding_in_any_tab(open_page: Callable[..., Any], text: str, scheme: str, width: int) -> None:
     page = open_page(text, color_scheme=scheme, width=width, bypass_csp=True)
     found = {}
