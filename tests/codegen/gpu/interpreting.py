@@ -134,7 +134,7 @@ def launch(
         starts[operand.name] = device.there(memory)[memory.size - start.size :]
     outputs = {store.operand for store in task.stores}
     fault = device.there(np.zeros(2 * max(1, task.sites), np.int64))
-    scratch = device.there(np.full(max(1, kernel.scratch_bytes // 4), np.nan, np.float32))
+    scratch = device.there(np.full(max(1, -(-kernel.scratch_bytes // 4)), np.nan, np.float32))
     packed = {name: device.there(packing.pack(starts[name]).reshape(-1)) for name, packing in kernel.packed}
     packed |= {name: device.there(table.array.reshape(-1)) for name, table in kernel.tables}
     readable, writable = [_bytes(array) for array in packed.values()], [_bytes(fault[: 2 * task.sites])]

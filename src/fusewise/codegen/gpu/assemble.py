@@ -32,7 +32,6 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.account import accounts
 from fusewise.lower.program import Buffer, HostStep, Packing, Place, Port
 from fusewise.lower.task import Operand
-from fusewise.lower.whole import whole_family
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
 from fusewise.records import record
 from fusewise.trace import Trace
@@ -40,9 +39,6 @@ from fusewise.trace import Trace
 __all__ = ["gpu_program"]
 
 _FIRST: Mapping[str, int] = MappingProxyType({})
-
-_WHOLE = frozenset({"forest", "linear_attention", "recurrence", "scan"})
-"""Families of nodes that are one task each for which there are kernels."""
 
 _PRODUCTS = ("exact", "tf32")
 """Precisions that concern how kernels multiply float32; in the others they do it three times in TF32."""
@@ -119,11 +115,7 @@ def _lowered(
     partition: Partition, choice: GpuChoice, trace: Trace, exact: bool
 ) -> tuple[ProgramDraft, list[ChosenKernel | HostWork]]:
     """All work, in order, and by which kernel each; what has none is taken apart, and then left to the host."""
-    refused = {
-        number: f"no kernel for a GPU computes a {family}"
-        for number, node in enumerate(partition.graph.nodes)
-        if (family := whole_family(node)) and family not in _WHOLE
-    }
+    refused: dict[int, str] = {}
     while True:
         trial = replace(trace, events=[])  # which goes on counting decisions where this one is
         lowered = lower_partition(partition, trial, exact=exact, refused=refused, anywhere=True)

@@ -16,11 +16,15 @@ from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.products import other_products, product
 from fusewise.codegen.gpu.recurrences import recurrence
 from fusewise.codegen.gpu.reductions import reduction
+from fusewise.codegen.gpu.roi_pools import roi_pool
 from fusewise.codegen.gpu.rows import rows
 from fusewise.codegen.gpu.scans import scan
+from fusewise.codegen.gpu.scatters import scatter
+from fusewise.codegen.gpu.tops import top_k
 from fusewise.codegen.gpu.windows import window
 from fusewise.lower.task import Task
 from fusewise.lower.work import TaskWork
+from fusewise.ops.spec import WHOLE_FAMILIES
 from fusewise.records import record
 from fusewise.trace import Trace
 
@@ -66,11 +70,15 @@ FAMILIES: tuple[KernelFamily, ...] = (
     KernelFamily("forest", forest),
     KernelFamily("linear-attention", linear_attention),
     KernelFamily("recurrence", recurrence),
+    KernelFamily("scatter", scatter),
+    KernelFamily("top_k", top_k),
+    KernelFamily("roi_pool", roi_pool),
     KernelFamily("rows", _rows),
     KernelFamily("reduction", reduction),
     KernelFamily("nest", _nest),
 )
-"""In the order in which they are asked. The last accepts every task that has a definition, and is never refused by name."""
+"""In the order in which they are asked. Those that are called as families of nodes that are one task each are for these alone. The
+last accepts every task that has a definition, and is never refused by name."""
 
 
 @record(frozen=True, slots=True)
@@ -87,7 +95,7 @@ def candidates(task: Task, device: Device, precision: str) -> tuple[tuple[str, G
     """Kernels to choose of for a task, at most `MOST_CANDIDATES`, by the names of their families: the favourite of the first family
     that accepts, that of each later one, then others of the first."""
     found: list[tuple[KernelFamily, GpuKernel]] = []
-    for family in FAMILIES:
+    for family in _families(task):
         try:
             found.append((family, family.write(task, device, precision)))
         except NoKernel:
@@ -110,7 +118,7 @@ class GpuChoice:
         """The kernel for some work, whose decision `trace` may refuse; `NoKernel` with all refusals when there is none."""
         refusals: list[str] = []
         for one in _with_and_without_anchor(work):
-            for family in FAMILIES:
+            for family in _families(one.bound.task):
                 found = self._asked(family, one.bound.task)
                 if isinstance(found, NoKernel):
                     refusals.append(f"{family.name}: {found}")
@@ -141,6 +149,13 @@ class GpuChoice:
             except NoKernel as refusal:
                 self._known[key] = refusal
         return self._known[key]
+
+
+def _families(task: Task) -> Iterator[KernelFamily]:
+    """Those to ask."""
+    own = "" if task.anchor is None else task.anchor.family
+    named = ((family.name.replace("-", "_"), family) for family in FAMILIES)
+    return (family for name, family in named if name == own or name not in WHOLE_FAMILIES)
 
 
 def _with_and_without_anchor(work: TaskWork) -> Iterator[TaskWork]:

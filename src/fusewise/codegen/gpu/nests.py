@@ -178,14 +178,14 @@ def _flat(writer: TritonWriter, device: Device) -> tuple[int, int, str]:
     return -(-count // block), warps_for(block, 1 if loops else 4), f"flat, {block} elements to a block"
 
 
-def flat_over(writer: TritonWriter, block: int) -> int:
-    """Writes a lane for each element, so many to a block; gives blocks."""
+def flat_over(writer: TritonWriter, block: int, word: str = "store", how: str = "") -> int:
+    """Writes a lane for each element, so many to a block, and stores them by `word` (`Scope.store`); gives blocks."""
     axes = list(writer.task.ranges.items())
     count = math.prod(extent for _, extent in axes)
     number, bounds = _numbered(writer, block, count)
     scope = Scope(writer, decoded(writer, number, axes), tuple(bounds))
     for store in writer.task.stores:
-        scope.store(store)
+        scope.store(store, word, how)
     return -(-count // block)
 
 
@@ -227,12 +227,13 @@ def finished(writer: TritonWriter, symbol: str, blocks: int, warps: int, way: st
     return GpuKernel(symbol, source, tuple(arguments), types, alignments, (blocks,), warps, way=way)
 
 
-def nest(task: Task, device: Device) -> GpuKernel:
-    """A kernel for a task; of one without elements it has no blocks. `NoKernel` where a task has no definition."""
+def nest(task: Task, device: Device, *, flat: bool = False) -> GpuKernel:
+    """A kernel for a task, if asked for with a lane for each element; of one without elements it has no blocks. `NoKernel` where a
+    task has no definition."""
     symbol = f"nest_{task.digest}"
     writer = TritonWriter(understood(task))
     if any(extent == 0 for extent in writer.task.extents):
         return finished(writer, symbol, 0, 1, "nothing")
-    layout = layout_of(writer, device)
+    layout = None if flat else layout_of(writer, device)
     written = _flat(writer, device) if layout is None else _by_rows(writer, layout)
     return finished(writer, symbol, *written)

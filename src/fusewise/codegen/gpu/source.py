@@ -312,8 +312,9 @@ class Scope:
             return self.words.compare("ne", found, self.words.constant(0, "int8"))
         return self.words.wrapped(found, operand.dtype)
 
-    def store(self, store: Store) -> None:
-        """Compute one store's value and write it, in the lanes that are elements."""
+    def store(self, store: Store, word: str = "store", how: str = "") -> None:
+        """Compute one store's value and write it, in the lanes that are elements; by an atomic operation where `word` is one, `how`
+        that is ordered."""
         words, operand = self.words, self.writer.task.operand(store.operand)
         value = self.value(store.value)
         if operand.dtype == BOOL:
@@ -325,7 +326,7 @@ class Scope:
         place = offset.text if shape == offset.shape else words.spread(offset, shape)
         masked = "" if mask is None else f", mask={mask.text}"
         written = words.typed(value) if not shape or value.shape == shape else words.spread(value, shape)
-        self.writer.put(f"tl.store({operand.name} + ({place}), {written}{masked})")
+        self.writer.put(f"tl.{word}({operand.name} + ({place}), {written}{masked}{how})")
 
     def _bounded(self, node: Expr, position: TritonTerm) -> TritonTerm:
         """A position from data: `low` where it is out of bounds, which is reported to the words of its site in `fault`."""

@@ -98,11 +98,13 @@ def _flat(task: Task) -> Task:
             return None
         return load(node.value, node.dtype, offset(node.value, node.args))
 
-    stores = tuple(
-        Store(s.operand, offset(s.operand, s.index), simplifier.simplify(substitute(s.value, flat_load)))
-        for s in task.stores
-    )
-    return replace(task, operands=tuple(operands.values()), stores=stores)
+    def flat(store: Store) -> Store:
+        where = tuple(substitute(i, flat_load) for i in store.index)  # which may come from data
+        return Store(
+            store.operand, offset(store.operand, where), simplifier.simplify(substitute(store.value, flat_load))
+        )
+
+    return replace(task, operands=tuple(operands.values()), stores=tuple(map(flat, task.stores)))
 
 
 def _divided_axis(task: Task) -> tuple[int, int] | None:
