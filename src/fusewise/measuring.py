@@ -224,20 +224,51 @@ def figures_of(
 
     (timing,) = race([run], TimingBudget() if budget is None else budget)
     runs, used, hot = telling(run)
-    return Figures(
-        outcome.total_ms,
+    return _Runs(
         compile_ms,
-        timing.p50_ms,
-        timing.p90_ms,
-        timing.percentile(99),
-        _items(outcome),
+        timing,
         program.arena_bytes,
         held_bytes(model),
-        peak_rss_mb() if known else None,
-        Told(*(used[device].watts if device in used else None for device in (PROCESSOR, GPU))),
-        used[PROCESSOR].joules * 1e3 / runs if PROCESSOR in used else None,
+        Told(*(used[one].watts if one in used else None for one in (PROCESSOR, GPU))),
         hot,
-    )
+        used.get(PROCESSOR),
+        runs,
+        peak_rss_mb() if known else None,
+    ).figures(outcome)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What was measured of a compiled outcome on any device: `energy` while it ran so many `runs`; the rest as in `Figures`."""
+
+    compile_ms: float
+    timing: Timing
+    arena_bytes: int
+    memory_bytes: int
+    power: Told
+    temperature: Told
+    energy: Energy | None
+    runs: int
+    peak_rss_mb: float | None = None
+    gpu: GpuTold | None = None
+
+    def figures(self, outcome: Outcome) -> Figures:
+        """What that comes to, for one run."""
+        return Figures(
+            pass_ms=outcome.total_ms,
+            compile_ms=self.compile_ms,
+            p50_ms=self.timing.p50_ms,
+            p90_ms=self.timing.p90_ms,
+            p99_ms=self.timing.percentile(99),
+            items=_items(outcome),
+            arena_bytes=self.arena_bytes,
+            memory_bytes=self.memory_bytes,
+            peak_rss_mb=self.peak_rss_mb,
+            power_w=self.power,
+            energy_mj=None if self.energy is None else self.energy.joules * 1e3 / self.runs,
+            temperature_c=self.temperature,
+            gpu=self.gpu,
+        )
 
 
 def held_bytes(model: Executable) -> int:
@@ -289,22 +320,17 @@ def _figures_on_gpu(outcome: Outcome, device: str, seed: int, budget: TimingBudg
             timing, counts = _replayed(model, budget), list[int]()
             told = gpu_told_of(lambda: counts.append(_repeat(lambda: _waited(model), _ENERGY_SECONDS)), driver.bus)
             held = model.figures.constant_bytes + model.figures.arena_bytes
-        energy = told.energy
-        return Figures(
-            outcome.total_ms,
+        return _Runs(
             compile_ms,
-            timing.p50_ms,
-            timing.p90_ms,
-            timing.percentile(99),
-            _items(outcome),
+            timing,
             model.figures.arena_bytes,
             held,
-            None,
-            Told(None, None if energy is None else energy.watts),
-            None if energy is None else energy.joules * 1e3 / sum(counts),
+            Told(None, None if told.energy is None else told.energy.watts),
             Told(None, told.celsius),
-            told,
-        )
+            told.energy,
+            sum(counts),
+            gpu=told,
+        ).figures(outcome)
     finally:
         driver.close()
 
