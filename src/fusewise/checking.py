@@ -19,10 +19,9 @@ from fusewise.errors import ResourceLimit, UnsupportedModel, UsageError
 from fusewise.frontend.given import sized_at
 from fusewise.frontend.onnx_export import as_file
 from fusewise.ir.at_sizes import at_sizes
-from fusewise.ir.deciding import hint
+from fusewise.ir.deciding import hint, hinted_bytes
 from fusewise.ir.graph import Graph
 from fusewise.ir.size import size_of
-from fusewise.ir.types import TensorType, ValueType
 from fusewise.runtime.host import check_memory
 
 __all__ = ["AnswerCheck", "answers_checked"]
@@ -103,14 +102,10 @@ def _unsuited(before: Graph, after: Graph) -> str:
     macs = description(before)["macs"]
     if find_spec("onnxruntime") is None and (macs or 0) > _SLOW_MACS:
         return f"{macs / 1e9:.1f} G multiply-accumulates take long without ONNX Runtime (pip install onnxruntime)"
-    between = max(sum(map(_nbytes, graph.types.values())) for graph in (before, after))
+    between = max(sum(map(hinted_bytes, graph.types.values())) for graph in (before, after))
     weights = max(sum(constant.type.nbytes for constant in graph.constants.values()) for graph in (before, after))
     check_memory(between + 3 * weights, "running it twice")
     return ""
-
-
-def _nbytes(kind: ValueType) -> int:
-    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0
 
 
 def _compared(model: Path, written: Path, graph: Graph, feeds: Mapping[str, Any], sizes: dict[str, int]) -> AnswerCheck:

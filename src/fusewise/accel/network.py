@@ -157,10 +157,6 @@ class Network:
         """Does no path leave the group and come back?"""
         return union_over(self.descendants, group) & union_over(self.ancestors, group) & ~group == 0
 
-    def is_ideal(self, nodes: int) -> bool:
-        """Is the set closed under predecessors?"""
-        return union_over(self.predecessors, nodes) & ~nodes == 0
-
 
 def prepare(graph: Graph) -> Graph:
     """The graph with batch normalisation folded, lone ones too where that is legal, and constants computed; activations stay

@@ -23,6 +23,7 @@ from fusewise.cli.options import (
     Threads,
     Values,
     check_folder,
+    is_given,
     model_of,
     options_of,
     source_of,
@@ -136,14 +137,9 @@ def _read(path: str, context: typer.Context) -> Report:
 
 def _refuse_options(why: str, context: typer.Context) -> None:
     kept = ("subject", "other", "output", "format", "force")
-    given = [name for name in context.params if name not in kept and _is_given(context, name)]
+    given = [name for name in context.params if name not in kept and is_given(context, name)]
     if given:
         raise UsageError(f"{why}; leave out --{given[0].replace('_', '-')}")
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _made(subject: str, context: typer.Context) -> Report:

@@ -17,6 +17,7 @@ from dataclasses import field
 from typing import Any, TypeVar
 
 from fusewise.ir.size import DECIDER, Size, evaluate, symbols_of
+from fusewise.ir.types import TensorType, ValueType
 from fusewise.records import record
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "at_hint",
     "deciding",
     "hint",
+    "hinted_bytes",
     "known_below",
     "known_equal",
     "known_one",
@@ -97,6 +99,11 @@ def deciding(hints: Mapping[str, int]) -> Iterator[Conditions]:
         yield conditions
     finally:
         DECIDER.reset(token)
+
+
+def hinted_bytes(kind: ValueType | None) -> int:
+    """Bytes to plan for; 0 of what is no tensor, and of a tensor whose rank is not known."""
+    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0
 
 
 def hint(size: int) -> int:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.ir.deciding import hint
+from fusewise.ir.deciding import hint, hinted_bytes
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group
-from fusewise.ir.types import TensorType
 from fusewise.lower.program import Account
 from fusewise.ops.definition import call_of, flops_of, mappings_of
 from fusewise.ops.spec import Mapping
@@ -58,5 +57,4 @@ def _reads(graph: Graph, node: Node) -> dict[str, int]:
 
 
 def _nbytes(graph: Graph, value: str) -> int:
-    kind = graph.types.get(value)
-    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0
+    return hinted_bytes(graph.types.get(value))

@@ -27,6 +27,7 @@ from fusewise.ir.types import TensorType
 from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.layout import row_major
 from fusewise.lower.named import Named
+from fusewise.lower.places import hub_index
 from fusewise.lower.task import Anchor, Store, Task
 from fusewise.ops.definition import call_of
 from fusewise.ops.expr import Expr, binary, cast, const, index, load, substitute
@@ -78,10 +79,6 @@ def _bound(
     return named.bind(Task(extents, tuple(named.operands.values()), (store,), anchor, exact))
 
 
-def _indices(rank: int) -> tuple[Expr, ...]:
-    return tuple(index(f"i{d}") for d in range(rank))
-
-
 def _store(named: Named, where: tuple[Expr, ...], update: Expr) -> Store:
     """An update, combined with what lies there as the node's `reduction` says."""
     kind, dtype = named.node.attribute("reduction", "none"), named.operands["out0"].dtype
@@ -104,7 +101,7 @@ def _elements_fit(call: Call) -> bool:
 
 
 def _elements(named: Named, exact: bool) -> BoundTask:
-    out, at = named.result(0), _indices(len(named.graph.tensor(named.node.inputs[0]).dims))
+    out, at = named.result(0), hub_index(len(named.graph.tensor(named.node.inputs[0]).dims))
     axis = named.node.attribute("axis", 0) % len(at)
     extent = out.shape[axis]
     position = named.bounded(wrapped(named.read(1, at), extent), 1, 0, extent - 1, wraps=True)
@@ -127,7 +124,7 @@ def _nd_fit(call: Call) -> bool:
 def _nd(named: Named, exact: bool) -> BoundTask:
     out, places = named.result(0), named.graph.tensor(named.node.inputs[1]).dims
     extents = named.graph.tensor(named.node.inputs[2]).dims
-    at, depth, tuples = _indices(len(extents)), places[-1], len(places) - 1
+    at, depth, tuples = hub_index(len(extents)), places[-1], len(places) - 1
     where = []
     for k, extent in enumerate(out.shape[:depth]):
         given = named.read(1, (*at[:tuples], const(k)))
@@ -156,7 +153,7 @@ def _tensor_fit(call: Call) -> bool:
 
 def _tensor(named: Named, exact: bool) -> BoundTask:
     out, extents = named.result(0), named.graph.tensor(named.node.inputs[1]).dims
-    at = _indices(len(extents))
+    at = hub_index(len(extents))
     axis = named.node.attribute("axis", -2) % len(at)
     position, extent = at[axis], out.shape[axis]
     if len(named.node.inputs) > 2 and named.node.inputs[2]:
@@ -190,7 +187,7 @@ def _unpooled(node: Node, dims: tuple[int, ...]) -> tuple[int, ...]:
 def _unpool(named: Named, exact: bool) -> BoundTask:
     """Positions count elements in ONNX's order; a larger result than they are counted in has zeros behind each axis."""
     out, extents = named.result(0), named.graph.tensor(named.node.inputs[0]).dims
-    at, whole = _indices(len(extents)), _unpooled(named.node, extents)
+    at, whole = hub_index(len(extents)), _unpooled(named.node, extents)
     size = math.prod(whole)
     position = named.bounded(named.read(1, at), 1, 0, size - 1)
     steps = zip(row_major(whole), whole, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -244,9 +243,6 @@ def _determinant(call: Call, output: int, at: Index) -> Expr:
                 wider[columns] = term if not k else wider[columns] - term if k % 2 else wider[columns] + term
         minors = wider
     return cast(minors[tuple(range(n))], call.output().dtype)
-
-
-_Define = Callable[[Call, int, Index], Expr]
 
 
 def _u8(*values: int) -> np.ndarray:

@@ -82,43 +82,39 @@ def _variadic(op: str) -> Scalar:
     return lambda call, *operands: fold(lambda a, b: binary(op, a, b), operands)
 
 
-def _float_attribute(call: Call, name: str, default: float) -> float:
-    return float(np.float32(call.attribute(name, default)))  # ONNX keeps them in float32
-
-
 # -- functions of one operand ---------------------------------------------------------------------------------------------
 
 
 def _hard_sigmoid(call: Call, x: Expr) -> Expr:
-    return clip(x * _float_attribute(call, "alpha", 0.2) + _float_attribute(call, "beta", 0.5), 0, 1)
+    return clip(x * call.single("alpha", 0.2) + call.single("beta", 0.5), 0, 1)
 
 
 def _leaky_relu(call: Call, x: Expr) -> Expr:
-    return select(compare("lt", x, 0), x * _float_attribute(call, "alpha", 0.01), x)
+    return select(compare("lt", x, 0), x * call.single("alpha", 0.01), x)
 
 
 def _elu(call: Call, x: Expr) -> Expr:
-    return select(compare("lt", x, 0), unary("expm1", x) * _float_attribute(call, "alpha", 1.0), x)
+    return select(compare("lt", x, 0), unary("expm1", x) * call.single("alpha", 1.0), x)
 
 
 def _celu(call: Call, x: Expr) -> Expr:
-    alpha = _float_attribute(call, "alpha", 1.0)
+    alpha = call.single("alpha", 1.0)
     return select(compare("lt", x, 0), unary("expm1", x / alpha) * alpha, x)
 
 
 def _selu(call: Call, x: Expr) -> Expr:
     # the defaults are ONNX's, given in float32
-    alpha = _float_attribute(call, "alpha", 1.6732631921768188)
-    gamma = _float_attribute(call, "gamma", 1.0507010221481323)
+    alpha = call.single("alpha", 1.6732631921768188)
+    gamma = call.single("gamma", 1.0507010221481323)
     return where_positive(x, x, unary("expm1", x) * alpha) * gamma
 
 
 def _thresholded_relu(call: Call, x: Expr) -> Expr:
-    return select(compare("gt", x, _float_attribute(call, "alpha", 1.0)), x, 0)
+    return select(compare("gt", x, call.single("alpha", 1.0)), x, 0)
 
 
 def _shrink(call: Call, x: Expr) -> Expr:
-    bias, bound = _float_attribute(call, "bias", 0.0), _float_attribute(call, "lambd", 0.5)
+    bias, bound = call.single("bias", 0.0), call.single("lambd", 0.5)
     wide = cast(x, FLOAT64) if x.dtype.is_integer else x  # the attributes are floats, whatever x is
     inner = select(compare("gt", wide, bound), wide - bias, 0)
     return cast(select(compare("lt", wide, -bound), wide + bias, inner), x.dtype)
@@ -205,11 +201,11 @@ def _prelu(call: Call, x: Expr, slope: Expr) -> Expr:
 
 
 def _swish(call: Call, x: Expr) -> Expr:
-    return swish(x, _float_attribute(call, "alpha", 1.0))
+    return swish(x, call.single("alpha", 1.0))
 
 
 def _swiglu(call: Call, gate: Expr, linear: Expr) -> Expr:
-    return swish(gate, _float_attribute(call, "alpha", 1.0)) * linear
+    return swish(gate, call.single("alpha", 1.0)) * linear
 
 
 def _three(dtype: str) -> tuple[Sample, ...]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from fusewise.ir.deciding import known_equal
 from fusewise.ir.size import least
+from fusewise.ops.cost import per_input
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import data_axis, dims, spread, value
@@ -24,10 +23,6 @@ __all__ = ["NORM"]
 Index = tuple[Expr, ...]
 Read = Callable[[Index], Expr]
 _MANY = Mapping.MANY_TO_MANY
-
-
-def _float(call: Call, name: str, default: float) -> float:
-    return float(np.float32(call.attribute(name, default)))
 
 
 def _moved(at: Index, axes: tuple[int, ...], prefix: str) -> Index:
@@ -86,7 +81,7 @@ def _layer_norm(call: Call, output: int, at: Index) -> Expr:
     mean, variance = _moments(_reader(call), at, shape, axes)
     if output == 1:
         return mean
-    inverse = 1 / unary("sqrt", variance + _float(call, "epsilon", 1e-5))
+    inverse = 1 / unary("sqrt", variance + call.single("epsilon", 1e-5))
     if output == 2:
         return inverse
     y = (value(call, 0, *at) - mean) * inverse * value(call, 1, *spread(at, dims(call, 1), shape))
@@ -97,14 +92,14 @@ def _rms_norm(call: Call, output: int, at: Index) -> Expr:
     shape = dims(call)
     axes = tuple(range(data_axis(call, -1), len(shape)))
     mean = _mean_over(lambda i: square(value(call, 0, *i)), at, shape, axes, "v")
-    inverse = 1 / unary("sqrt", mean + _float(call, "epsilon", 1e-5))
+    inverse = 1 / unary("sqrt", mean + call.single("epsilon", 1e-5))
     return value(call, 0, *at) * inverse * value(call, 1, *spread(at, dims(call, 1), shape))
 
 
 def _instance_norm(call: Call, output: int, at: Index) -> Expr:
     shape = dims(call)
     mean, variance = _moments(_reader(call), at, shape, tuple(range(2, len(shape))))
-    scale = value(call, 1, at[1]) / unary("sqrt", variance + _float(call, "epsilon", 1e-5))
+    scale = value(call, 1, at[1]) / unary("sqrt", variance + call.single("epsilon", 1e-5))
     return (value(call, 0, *at) - mean) * scale + value(call, 2, at[1])
 
 
@@ -121,7 +116,7 @@ def _group_norm(call: Call, output: int, at: Index) -> Expr:
 
     mean, variance = _moments(read, (at[0], at[1] % size, *at[2:]), inner, axes)
     channel = group if _is_per_group(dims(call, 1)[0], shape[1], int(call.attribute("num_groups"))) else at[1]
-    y = (value(call, 0, *at) - mean) / unary("sqrt", variance + _float(call, "epsilon", 1e-5))
+    y = (value(call, 0, *at) - mean) / unary("sqrt", variance + call.single("epsilon", 1e-5))
     return y * value(call, 1, channel) + value(call, 2, channel)
 
 
@@ -137,7 +132,7 @@ def _batch_norm(call: Call, output: int, at: Index) -> Expr:
     if call.attribute("training_mode", 0) or output:
         raise NotDefined("BatchNormalization in training mode")
     channel = at[1] if len(at) > 1 else const(0)
-    scale = value(call, 1, channel) / unary("sqrt", value(call, 4, channel) + _float(call, "epsilon", 1e-5))
+    scale = value(call, 1, channel) / unary("sqrt", value(call, 4, channel) + call.single("epsilon", 1e-5))
     return (value(call, 0, *at) - value(call, 3, channel)) * scale + value(call, 2, channel)
 
 
@@ -173,12 +168,8 @@ def _lrn(call: Call, output: int, at: Index) -> Expr:
     inside = binary("and", compare("ge", place, 0), compare("lt", place, channels))
     neighbour = square(value(call, 0, at[0], place, *at[2:]))
     total = reduce("sum", (("s", before + 1 + after),), select(inside, neighbour, const(0, x.dtype)))
-    alpha, beta, bias = _float(call, "alpha", 1e-4), _float(call, "beta", 0.75), _float(call, "bias", 1.0)
+    alpha, beta, bias = call.single("alpha", 1e-4), call.single("beta", 0.75), call.single("bias", 1.0)
     return x / binary("pow", total * (alpha / size) + bias, beta)
-
-
-def _per_element(count: int) -> Callable[[Call], int]:
-    return lambda call: count * call.input(0).size
 
 
 def row(
@@ -188,7 +179,7 @@ def row(
     return OpSpec(
         name,
         mapping=per_operand(_MANY),
-        flops=_per_element(cost),
+        flops=per_input(cost),
         define=define,
         family=family,
         samples=samples,
@@ -253,7 +244,7 @@ NORM: tuple[OpSpec, ...] = (
     OpSpec(
         "BatchNormalization",
         mapping=_batch_norm_mapping,
-        flops=_per_element(2),
+        flops=per_input(2),
         define=_batch_norm,
         family="batch_norm",
         samples=(

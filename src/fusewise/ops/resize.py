@@ -201,7 +201,7 @@ def _cubic(t: Expr, a: float) -> Expr:
 
 def _weight(call: Call, distance: Expr) -> Expr:
     if call.attribute("mode", "nearest") == "cubic":
-        return _cubic(distance, float(np.float32(call.attribute("cubic_coeff_a", -0.75))))
+        return _cubic(distance, call.single("cubic_coeff_a", -0.75))
     return clip(1 - distance, 0, 1)
 
 
@@ -312,7 +312,7 @@ def _extrapolated(call: Call, lines: tuple[Coordinate, ...], at: Index, x: Expr)
             n = line.numerator(i)
             test = binary("or", compare("lt", n, 0), compare("gt", n, (line.extent - 1) * line.period))
             outside = test if outside is None else binary("or", outside, test)
-    fill = float(np.float32(call.attribute("extrapolation_value", 0.0)))
+    fill = call.single("extrapolation_value", 0.0)
     return x if outside is None else select(outside, const(fill, x.dtype), x)
 
 

@@ -41,7 +41,7 @@ def _along(
 ) -> list[tuple[Expr, Expr]]:
     """Places and shares of a cell's samples along an axis, of a mean; the largest is of whole samples."""
     half = call.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    scale = float(np.float32(call.attribute("spatial_scale", 1.0)))
+    scale = call.single("spatial_scale", 1.0)
     begin, end = (value(call, 1, box, corner) * scale - (0.5 if half else 0.0) for corner in corners)
     span = end - begin if half else binary("max", end - begin, 1)
     parts = 1 if call.attribute("mode", "avg") == "max" else ratio

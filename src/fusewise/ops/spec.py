@@ -81,6 +81,10 @@ class Call:
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.node.attribute(name, default)
 
+    def single(self, name: str, default: float) -> float:
+        """An attribute that is a number, in float32 as ONNX keeps it."""
+        return float(np.float32(self.attribute(name, default)))
+
     def has(self, i: int) -> bool:
         """Is operand `i` present?"""
         return i < len(self.inputs) and self.inputs[i] is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.ir.deciding import known_below, known_equal
+from fusewise.ir.deciding import known_below
 from fusewise.ir.size import greatest
 from fusewise.ops.expr import Expr, binary, compare, index
 from fusewise.ops.indexing import dims, output_dims
@@ -35,11 +35,6 @@ class Window:
     def rank(self) -> int:
         """Number of spatial axes."""
         return len(self.kernel)
-
-    @property
-    def is_padded(self) -> bool:
-        """Can a tap fall outside the input on the leading or declared trailing side?"""
-        return not all(known_equal(pad, 0) for pad in (*self.begins, *self.ends))
 
     def taps(self, prefix: str = "k") -> tuple[tuple[str, int], ...]:
         """Loop variables over the kernel, with their extents."""

@@ -23,7 +23,7 @@ from fusewise.passes.runner import Pass, PassStep
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 
-__all__ = ["CATALOGUE", "Pass", "pass_named"]
+__all__ = ["CATALOGUE", "Pass"]
 
 
 def row(function: Pass, summary: str, numeric_class: str, late: bool = False) -> PassStep:
@@ -60,8 +60,3 @@ CATALOGUE: tuple[PassStep, ...] = (
     row(rewrite_exactly, "saves operations by laws of order, logic and whole numbers", "exact", late=True),
     row(rewrite_algebra, "saves operations by laws of arithmetic", "reassociating", late=True),
 )
-
-
-def pass_named(name: str) -> Pass | None:
-    """The pass called `name`, or None."""
-    return next((found.function for found in CATALOGUE if found.name == name), None)

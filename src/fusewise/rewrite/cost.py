@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from fusewise.errors import UsageError
-from fusewise.ir.deciding import at_hint, hint
+from fusewise.ir.deciding import at_hint, hinted_bytes
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import ANCHOR_FAMILIES
@@ -128,16 +128,12 @@ class PricedNode:
             return 0
         joins = in_place and self.node.op == "Concat"
         skipped = set(self.in_place) if joins else {self.into, *self.again}  # what is read twice is loaded once
-        read = sum(_nbytes(kind) for k, kind in enumerate(self.inputs) if k not in skipped)
+        read = sum(hinted_bytes(kind) for k, kind in enumerate(self.inputs) if k not in skipped)
         if not self.is_alone:
             return read
         if joins:
             return 2 * read
-        return read + sum(map(_nbytes, self.outputs))
-
-
-def _nbytes(kind: ValueType | None) -> int:
-    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0
+        return read + sum(map(hinted_bytes, self.outputs))
 
 
 def kernel_of(node: Node, around: GraphContext) -> PricedNode:

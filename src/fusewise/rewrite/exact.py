@@ -22,7 +22,7 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.rewrite.exact_linear import LINEAR
 from fusewise.rewrite.undefined import UNDEFINED, elementwise
 
-__all__ = ["EXACT", "UNDEFINED", "run_exactly"]
+__all__ = ["UNDEFINED", "run_exactly"]
 
 
 Array = np.ndarray
@@ -194,16 +194,6 @@ def _reduced(node: Node, scalar: Callable[..., Array], x: Array, axes: Array | N
     total = np.asarray(total, dtype=x.dtype)
     shape = tuple(1 if d in chosen else n for d, n in enumerate(x.shape))
     return total.reshape(shape) if keep else total
-
-
-EXACT: frozenset[str] = (
-    frozenset(_FRACTIONS)
-    | frozenset(_MACHINE)
-    | frozenset(_FOLDS)
-    | frozenset(LINEAR)
-    | {"BitShift", "Cast", "Identity", "LogSoftmax", "Softmax"}
-)
-"""Operators that `run_exactly` knows."""
 
 
 def run_exactly(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from fusewise.codegen.target import Target
 from fusewise.records import record
-from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
+from fusewise.runtime.folder import first_only, folder_fault, kept_files, removed, trim
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -60,7 +60,7 @@ class KernelCache:
     ) -> None:
         self.folder = folder / _FOLDER
         self.limit_bytes = limit_bytes
-        self._warn = warn
+        self._complain = (lambda sentence: None) if warn is None else first_only(warn)
         self._readable: bool | None = None
         self._writable = True
 
@@ -165,12 +165,6 @@ class KernelCache:
             if fault:
                 self._complain(f"the cache folder {self.folder} {fault}; working without the cache")
         return self._readable
-
-    def _complain(self, sentence: str) -> None:
-        """Tell the first problem; the others follow from it."""
-        if self._warn is not None:
-            warn, self._warn = self._warn, None
-            warn(sentence)
 
 
 def _pack(context: str, keys: list[str], images: list[bytes]) -> bytes:

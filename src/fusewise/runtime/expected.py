@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fusewise.ir.deciding import hint
+from fusewise.ir.deciding import hinted_bytes
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph
-from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.table import spec_of
 
 __all__ = ["expected_bytes"]
@@ -27,11 +26,7 @@ def expected_bytes(graph: Graph) -> int:
         if node.reads and known.issuperset(node.reads):
             known.update(node.writes)
     between = {name for node in graph.nodes for name in node.writes} - set(graph.outputs) - known
-    return weights + _ALIVE * max((_nbytes(graph.types[name]) for name in between), default=0)
-
-
-def _nbytes(kind: ValueType) -> int:
-    return hint(kind.nbytes) if isinstance(kind, TensorType) and kind.is_static else 0
+    return weights + _ALIVE * max((hinted_bytes(graph.types[name]) for name in between), default=0)
 
 
 def _packs(op: str, domain: str) -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fusewise.records import record
-from fusewise.runtime.folder import folder_fault
+from fusewise.runtime.folder import first_only, folder_fault
 
 __all__ = ["Measurement", "ProfileDatabase", "ProfileInfo"]
 
@@ -100,7 +100,7 @@ class ProfileDatabase:
     ) -> None:
         self.folder = folder / _FOLDER
         self.machine = machine
-        self._warn = warn
+        self._complain = (lambda sentence: None) if warn is None else first_only(warn)
         self._wait_seconds = wait_seconds
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -271,12 +271,6 @@ class ProfileDatabase:
         self._full = self._full or _is_full(error)
         where = "in memory" if self._full else "in a file beside it"
         self._complain(f"measurements in {path} are left alone: {error}; keeping new ones {where}")
-
-    def _complain(self, sentence: str) -> None:
-        """Tell the first problem; the others follow from it."""
-        if self._warn is not None:
-            warn, self._warn = self._warn, None
-            warn(sentence)
 
 
 def _spread(samples: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.deciding import Condition, known_equal
 from fusewise.ir.size import LARGEST, Size
-from fusewise.ir.types import TensorType, ValueType
+from fusewise.ir.types import TensorType
 from fusewise.lower.program import SIZES, Buffer, HostStep, NativeStep, Place, Port, Program, StepVersions
 from fusewise.runtime.host import MAXIMUM_WORKERS
 from fusewise.runtime.plan_code import PLAN
@@ -34,8 +34,6 @@ _SIZED = frozenset({"arena", "host", "input", "output"})
 
 _FAULT_BYTES = 16
 """Of each site: two words of 64 bits."""
-
-_Operand = tuple[str, Place | None, ValueType | None]
 
 
 def check_program(program: Program, symbols: Sequence[str], constants: Mapping[int, int]) -> None:
