@@ -10,7 +10,7 @@ default of 1.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,16 +83,20 @@ def bind(
             return in_symbols(graph, inputs, declared, ranges_of(graph) | ranges)
         return graph.replace(types=infer_graph(graph, inputs, declared).types)
     except InvalidModel as error:
-        for name, given in shapes.items():
-            kind = graph.types[name]
-            if isinstance(kind, TensorType) and contradicts(TensorType(kind.dtype, tuple(given)), kind):
-                text = "x".join(map(str, given))
-                raise UsageError(
-                    f"the shape {text} for input {name!r} does not fit: the model states {kind}, and {error}"
-                ) from error
-        if contents:
-            raise UsageError(f"the values given for {_listed(tuple(contents))} do not fit: {error}") from error
-        raise
+        blamed = _blamed(graph, shapes, contents)
+        if not blamed:
+            raise
+        raise UsageError(f"{blamed} {error}") from error
+
+
+def _blamed(graph: Graph, shapes: Mapping[str, Sequence[int]], contents: Collection[str]) -> str:
+    """The beginning of a sentence about what was given and does not fit; empty where all of it may."""
+    for name, given in shapes.items():
+        kind = graph.types[name]
+        if isinstance(kind, TensorType) and contradicts(TensorType(kind.dtype, tuple(given)), kind):
+            text = "x".join(map(str, given))
+            return f"the shape {text} for input {name!r} does not fit: the model states {kind}, and"
+    return f"the values given for {_listed(tuple(contents))} do not fit:" if contents else ""
 
 
 def _sizes(

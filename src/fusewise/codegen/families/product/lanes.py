@@ -111,7 +111,9 @@ class LaneCopy:
         narrow, pitch = memory_type(of.left.dtype), product.depth * product.instruction.terms
         at = f.at(self.kept, f.mul(turn, pitch), narrow)
         each = unravel(f, row, [axis.extent for axis in product.rows])
-        known = self._outer(outer) | {axis.name: index for axis, index in zip(product.rows, each, strict=True)}
+        known = self.product.outer_at(outer) | {
+            axis.name: index for axis, index in zip(product.rows, each, strict=True)
+        }
         for absent in range(of.depth, pitch):
             f.store(f.constant(0, narrow), f.at(at, absent, narrow))
 
@@ -147,15 +149,12 @@ class LaneCopy:
         joined = f.constant(0, vector(whole, tile.lanes))
         for term in range(present):
             k = f.add(f.mul(number, product.instruction.terms), term)
-            at = self._outer(outer) | {product.column: column, STEP: k}
+            at = self.product.outer_at(outer) | {product.column: column, STEP: k}
             value = f.convert(
                 "zext", self.elements.at(at, product.column, tile.lanes, count=count).value(element), whole
             )
             joined = f.binary("or", joined, f.binary("shl", value, splat(f, term * element.dtype.bits, value, whole)))
         f.store(joined, f.at(start, f.mul(number, tile.width), tile.instruction.panel_element))
-
-    def _outer(self, outer: Sequence[Int]) -> dict[str, Int]:
-        return {name: index for (name, _), index in zip(self.product.outer, outer, strict=True)}
 
 
 def _steps(f: Function, step: Callable[[Int, int], None], count: int, terms: int) -> None:

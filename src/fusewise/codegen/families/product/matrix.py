@@ -42,6 +42,7 @@ from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target, whole_lines
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import RefusalReason, Task
@@ -225,31 +226,16 @@ Adapt = Callable[[OpenFunction, MatrixProduct, MatrixSchedule, Parts], Parts]
 def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule) -> None:
     """The body of a product."""
     f, task, instructions, pointers, share = o.f, o.task, o.instructions, o.pointers, o.share
-    product, tile, elements = m.product, schedule.product.tile, o.elements
+    product, tile = m.product, schedule.product.tile
     repacks = schedule.right == "repacked"
     scratch, tag = (o.scratch(), o.tag()) if repacks or m.computed is not None else (None, None)
     count = min(tile.lanes, product.columns)
     in_group = -(-product.columns // tile.width)
     extents = [extent for _, extent in product.outer]
-    copy: LaneCopy | TileCopy | None = None
-    if scratch is not None and tag is not None and m.computed is not None:
-        rows_at = f.at(scratch, _repacked_bytes(m, tile) if repacks else 0, "i8")
-        rows_tag = share.tag(f, f.at(tag, 1, "i64"))
-        if product.instruction.matrix is None:
-            copy = LaneCopy(elements, product, m.computed, rows_at, rows_tag)
-        else:
-            copy = TileCopy(elements, product, m.computed, rows_at, rows_tag, note_of(o, m, schedule)[0])
-
-    def right_offset(outer: Sequence[Int]) -> Int:
-        offset: Int = m.right.offset
-        for index, stride in zip(outer, m.right_outer, strict=True):
-            offset = f.add(offset, f.mul(index, stride))
-        return offset
+    copy = None if scratch is None or tag is None else _computed_copy(o, m, schedule, scratch, tag)
 
     def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
-        offset: Int = m.left.offset
-        for index, stride in zip(outer, m.left_outer, strict=True):
-            offset = f.add(offset, f.mul(index, stride))
+        offset = _offset(f, m.left, outer, m.left_outer)
         if repacks and scratch is not None and tag is not None:
             copied = column_copy(outer, scratch)
             f.stage(tag, flat_index(f, outer, extents), copied)
@@ -260,12 +246,12 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
     def column_copy(outer: Sequence[Int], to: Value) -> Callable[[], None]:
         if copy is not None:
             return lambda: copy.columns(tile, outer, to)
-        source = f.at(pointers[m.right.operand.name], right_offset(outer), memory_type(m.dtype))
+        source = f.at(pointers[m.right.operand.name], _offset(f, m.right, outer, m.right_outer), memory_type(m.dtype))
         return lambda: repack(f, instructions, product, tile, source, (m.right_depth, m.right_column), to)
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         if schedule.right == "inplace":
-            base = right_offset(outer)
+            base = _offset(f, m.right, outer, m.right_outer)
             stored, where = memory_type(m.dtype), pointers[m.right.operand.name]
             return Panel(tuple(f.at(where, f.add(base, c), stored) for c in columns), m.right_depth, m.dtype)
         start: Int = f.mul(f.add(f.mul(group, in_group), panel), product.depth * tile.width)
@@ -299,6 +285,28 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
     )
     parts = parts if adapt is None else adapt(o, m, schedule, parts)
     emit_product(f, instructions, product, schedule.product, share, parts)
+
+
+def _computed_copy(
+    o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule, scratch: Value, tag: Value
+) -> LaneCopy | TileCopy | None:
+    """What copies factors that are computed on the way in, behind the columns that are repacked."""
+    if m.computed is None:
+        return None
+    repacked = _repacked_bytes(m, schedule.product.tile) if schedule.right == "repacked" else 0
+    rows_at = o.f.at(scratch, repacked, "i8")
+    rows_tag = o.share.tag(o.f, o.f.at(tag, 1, "i64"))
+    if m.product.instruction.matrix is None:
+        return LaneCopy(o.elements, m.product, m.computed, rows_at, rows_tag)
+    return TileCopy(o.elements, m.product, m.computed, rows_at, rows_tag, note_of(o, m, schedule)[0])
+
+
+def _offset(f: Function, view: OperandView, outer: Sequence[Int], strides: Sequence[int]) -> Int:
+    """Where an operand begins at these indices outside."""
+    offset: Int = view.offset
+    for index, stride in zip(outer, strides, strict=True):
+        offset = f.add(offset, f.mul(index, stride))
+    return offset
 
 
 def _scaled(

@@ -14,6 +14,7 @@ from fusewise.codegen.llvm.share import LEAST_PIECES, pieces_of
 from fusewise.codegen.llvm.stores import Far, far_of
 from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tile import Tile
+from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.target import Target
 from fusewise.ir.deciding import known_below, known_equal, known_one, known_zero
 from fusewise.ir.dtypes import FLOAT32, DType
@@ -91,6 +92,10 @@ class Product:
     def repeats(self) -> int:
         """How many outer indices there are."""
         return math.prod(extent for _, extent in self.outer)
+
+    def outer_at(self, indices: Sequence[Int]) -> dict[str, Int]:
+        """The outer index variables at `indices`."""
+        return {name: index for (name, _), index in zip(self.outer, indices, strict=True)}
 
     @property
     def written(self) -> int:

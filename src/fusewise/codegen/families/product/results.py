@@ -63,7 +63,7 @@ def _together(product: Product, tile: Tile) -> int:
 
 def _indices(f: Function, product: Product, results: ResultPlace, row: Int) -> dict[str, Int]:
     """Where a row lies, along all axes but the columns."""
-    at: dict[str, Int] = {name: index for (name, _), index in zip(product.outer, results.outer, strict=True)}
+    at = product.outer_at(results.outer)
     at["group"] = results.group
     if product.joined is not None:
         at.update({axis.name: 0 for axis in product.rows})

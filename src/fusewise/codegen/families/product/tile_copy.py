@@ -151,7 +151,7 @@ class TileCopy:
         """Copy a row to `at`, as elements of the type `kept`; gives the largest magnitudes, where they are found."""
         f, of = self._f, self.of
         each = unravel(f, row, self._extents)
-        known = self._outer(outer) | {axis.name: i for axis, i in zip(self.product.rows, each, strict=True)}
+        known = self.product.outer_at(outer) | {axis.name: i for axis, i in zip(self.product.rows, each, strict=True)}
         most = () if write is _as_they_are else (f.constant(0, vector("i32", self._width)),)
         if not of.window:
             return self._run(known, at, kept, write, most)
@@ -292,7 +292,7 @@ class TileCopy:
         f, product, lanes, right = self._f, self.product, of.tile.lanes, self.of.right
         assert right is not None, "a right operand that is copied has an element"
         for first in range(0, self._block, lanes):
-            known = self._outer(of.outer) | {STEP: f.add(f.mul(block, self._block), first)}
+            known = self.product.outer_at(of.outer) | {STEP: f.add(f.mul(block, self._block), first)}
             columns = []
             for lane in range(lanes):
                 here = {**known, product.column: f.add(of.column, min(lane, product.columns - 1))}
@@ -312,7 +312,7 @@ class TileCopy:
             (total,) = self._vector(_Columns(tile, outer, column, start, self._adding(of.right.dtype)), (none,))
             less = none
             if of.zero is not None:
-                known = self._outer(outer) | {self.product.column: column}
+                known = self.product.outer_at(outer) | {self.product.column: column}
                 present = min(tile.lanes, self.product.columns)
                 zero = f.splat(self._numbers(of.zero, known, self.product.column, tile.lanes, present), tile.lanes)
                 less = f.binary("sub", less, zero)
@@ -361,7 +361,7 @@ class TileCopy:
     def _of_columns(self, tile: Tile, outer: Sequence[Int], column: Int, k: Int) -> Value:
         """A step of a vector of columns; of those that are not there, anything."""
         assert self.of.right is not None, "a right operand that is copied has an element"
-        known = self._outer(outer) | {self.product.column: column, STEP: k}
+        known = self.product.outer_at(outer) | {self.product.column: column, STEP: k}
         present = min(tile.lanes, self.product.columns)
         return self._numbers(self.of.right, known, self.product.column, tile.lanes, present)
 
@@ -397,9 +397,6 @@ class TileCopy:
     @property
     def _narrow(self) -> str:
         return memory_type(self.of.left.dtype)
-
-    def _outer(self, outer: Sequence[Int]) -> dict[str, Int]:
-        return {name: index for (name, _), index in zip(self.product.outer, outer, strict=True)}
 
 
 def _wide(f: Function, x: Value, dtype: DType) -> Value:
