@@ -94,7 +94,7 @@ def estimates(program: GpuProgram, device: Device, precision: str) -> list[float
         begun.add(step.group)
         per_second = operations_per_second(device, precision) if kernel.way.startswith("tile ") else None
         nbytes = account.nbytes if account is not None and alone else sum(map(_nbytes, (*step.reads, *step.writes)))
-        found.append(launch_estimate(device, kernel.grid, nbytes, operations, per_second).us)
+        found.append(launch_estimate(device, kernel.grid, nbytes, operations, per_second, kernel.wait_us).us)
     return found
 
 

@@ -65,6 +65,8 @@ def test_what_a_launch_takes_longest_for() -> None:
     device = device_named("sm_90")
     assert launch_estimate(device, (132,), 1000, 1000).limit == "launch"
     assert launch_estimate(device, (132,), 10**9, 1000).limit == "memory"
+    waiting = launch_estimate(device, (132,), 10**9, 1000, wait_us=1e4)
+    assert (waiting.limit, waiting.us) == ("waiting", device.launch_us + 1e4)
     product = launch_estimate(device, (132,), 10**6, 10**12, operations_per_second(device, "float16"))
     assert product.limit == "arithmetic"
     assert product.us == pytest.approx(3 + 1e12 / 989.4e12 * 1e6)

@@ -14,6 +14,7 @@ from tests.recurrences import OUTPUTS, Case, case, cases, difference
 from tests.runtime.gpu.kernels import needs_triton
 
 from fusewise.codegen.gpu import recurrence_plan
+from fusewise.codegen.gpu.choose import candidates
 from fusewise.codegen.gpu.device import Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.recurrence_plan import MOST_LAUNCHES, by_steps, recurrence_task, tiles_of
@@ -129,6 +130,8 @@ def test_the_way_is_chosen_by_estimate() -> None:
         assert 1 + len(kernel.then) == launches
         assert len(set(kernel.then)) <= 3, "launches of one kernel"
         assert by_steps(recurrence_task(task), SM_90) == (launches > 2)
+        others = [len(one.then) for _, one in candidates(task, SM_90, "float32")[1:]]
+        assert others == ([1] if launches > 2 else [21] if task.extents[0] == 20 else [])
 
 
 def test_what_is_no_recurrence_is_refused() -> None:

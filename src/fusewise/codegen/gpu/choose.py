@@ -14,7 +14,7 @@ from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.linear_attention import linear_attention
 from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.products import other_products, product
-from fusewise.codegen.gpu.recurrences import recurrence
+from fusewise.codegen.gpu.recurrences import other_recurrences, recurrence
 from fusewise.codegen.gpu.reductions import reduction
 from fusewise.codegen.gpu.roi_pools import roi_pool
 from fusewise.codegen.gpu.rows import rows
@@ -69,7 +69,7 @@ FAMILIES: tuple[KernelFamily, ...] = (
     KernelFamily("scan", scan),
     KernelFamily("forest", forest),
     KernelFamily("linear-attention", linear_attention),
-    KernelFamily("recurrence", recurrence),
+    KernelFamily("recurrence", recurrence, other_recurrences),
     KernelFamily("scatter", scatter),
     KernelFamily("top_k", top_k),
     KernelFamily("roi_pool", roi_pool),

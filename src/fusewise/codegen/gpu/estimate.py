@@ -21,6 +21,7 @@ __all__ = [
     "ARITHMETIC_LIMIT",
     "LAUNCH_LIMIT",
     "MEMORY_LIMIT",
+    "WAIT_LIMIT",
     "LaunchEstimate",
     "Occupancy",
     "launch_estimate",
@@ -33,7 +34,7 @@ _WARP = 32
 _WARP_REGISTERS, _PARTS = 256, 4
 _SHARED_UNIT, _SYSTEM_SHARED = 128, 1 << 10
 
-MEMORY_LIMIT, ARITHMETIC_LIMIT, LAUNCH_LIMIT = "memory", "arithmetic", "launch"
+MEMORY_LIMIT, ARITHMETIC_LIMIT, LAUNCH_LIMIT, WAIT_LIMIT = "memory", "arithmetic", "launch", "waiting"
 """What a launch takes longest for."""
 
 _PRODUCTS_EACH = {"float32": ("tf32", 3), "exact": ("float32", 1), "tf32": ("tf32", 1)}
@@ -52,7 +53,8 @@ class Occupancy:
 
 @record(frozen=True, slots=True)
 class LaunchEstimate:
-    """What a launch may take, in microseconds: that of the launch itself, and the longer of moving bytes and computing behind it.
+    """What a launch may take, in microseconds: that of the launch itself, and behind it the longest of moving bytes, computing, and
+    turns of a loop that wait for each other.
 
     `limit` is what it takes longest for.
     """
@@ -60,17 +62,21 @@ class LaunchEstimate:
     launch_us: float
     memory_us: float
     arithmetic_us: float
+    wait_us: float = 0.0
 
     @property
     def us(self) -> float:
-        return self.launch_us + max(self.memory_us, self.arithmetic_us)
+        return self.launch_us + max(self.memory_us, self.arithmetic_us, self.wait_us)
 
     @property
     def limit(self) -> str:
-        longest = max(self.launch_us, self.memory_us, self.arithmetic_us)
-        if longest == self.launch_us:
-            return LAUNCH_LIMIT
-        return MEMORY_LIMIT if longest == self.memory_us else ARITHMETIC_LIMIT
+        parts = {
+            LAUNCH_LIMIT: self.launch_us,
+            MEMORY_LIMIT: self.memory_us,
+            ARITHMETIC_LIMIT: self.arithmetic_us,
+            WAIT_LIMIT: self.wait_us,
+        }
+        return max(parts, key=parts.__getitem__)
 
 
 def occupancy(device: Device, *, registers: int, shared_bytes: int, threads: int) -> Occupancy:
@@ -105,10 +111,15 @@ def operations_per_second(device: Device, precision: str) -> float:
 
 
 def launch_estimate(
-    device: Device, grid: Sequence[int], nbytes: int, operations: int, per_second: float | None = None
+    device: Device,
+    grid: Sequence[int],
+    nbytes: int,
+    operations: int,
+    per_second: float | None = None,
+    wait_us: float = 0.0,
 ) -> LaunchEstimate:
     """Of a launch that touches `nbytes` and does so many operations, `per_second` of them on the whole device (float32 without
-    tensor cores for None).
+    tensor cores for None), in turns that take `wait_us` at least (`GpuKernel.wait_us`).
 
     The busiest multiprocessor has as many blocks as any, and decides on the arithmetic; on bytes the number of those that have any.
     """
@@ -119,4 +130,5 @@ def launch_estimate(
         device.launch_us,
         nbytes / (device.bytes_per_second * min(1.0, blocks / device.sms)) * 1e6,
         operations / peak * (busiest * device.sms / blocks) * 1e6,
+        wait_us,
     )

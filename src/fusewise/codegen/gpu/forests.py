@@ -39,6 +39,9 @@ _TARGETS = 16
 _MOST_WEIGHTS = 4096
 """Weights of a block that are added up at once."""
 
+_LEVEL_US = 1.5
+"""From a node to its child: three loads, of which two wait for the one before. An estimate."""
+
 _COMPARE = {
     "BRANCH_LEQ": "<=",
     "BRANCH_LT": "<",
@@ -88,6 +91,7 @@ def forest(task: Task, device: Device, precision: str) -> GpuKernel:
         1,
         f"walks of {tiles.rows} rows down {tiles.trees} trees to a block",
         tables=tuple((name, Constant(array)) for name, array in own.items()),
+        wait_us=_LEVEL_US * int(tables.roots[tiles.trees - 1 :: tiles.trees, 1].sum() or tables.roots[-1, 1]),
     )
 
 

@@ -32,6 +32,8 @@ _LARGEST = 8192
 """Numbers of a key for which a block has the state of a few of a value's."""
 _LEAST = 4
 """Numbers of a value that a block has, at least."""
+_STEP_US = 0.5
+"""From one step's state to the next: sums over lanes, one behind the other. An estimate."""
 _AHEAD = 4
 """Query heads of a state whose queries are loaded a step ahead, at most."""
 
@@ -62,6 +64,7 @@ def linear_attention(task: Task, device: Device, precision: str) -> GpuKernel:
         max(1, min(8, keys * width // _STATE)),
         1,
         f"{width} numbers of a value to a block",
+        wait_us=_STEP_US * s.steps,
     )
 
 

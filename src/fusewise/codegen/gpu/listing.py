@@ -84,7 +84,8 @@ def _launched(
     kernel: GpuKernel, device: Device, compiled: CompiledFigures, nbytes: int, operations: int
 ) -> dict[str, Any]:
     held = occupancy(device, registers=compiled.registers, shared_bytes=compiled.shared_bytes, threads=compiled.threads)
-    taken = launch_estimate(device, kernel.grid, nbytes, operations, kernel_rate(kernel, device, compiled))
+    rate = kernel_rate(kernel, device, compiled)
+    taken = launch_estimate(device, kernel.grid, nbytes, operations, rate, kernel.wait_us)
     return {
         "kernel": kernel.symbol,
         "family": family_of(kernel),
@@ -104,6 +105,7 @@ def _launched(
         "operations": operations,
         "memory_us": taken.memory_us,
         "arithmetic_us": taken.arithmetic_us,
+        "wait_us": taken.wait_us,
         "estimate_us": taken.us,
         "limit": _limit(taken.limit, compiled),
     }

@@ -21,7 +21,7 @@ from fusewise.lower.task import Operand, Task
 from fusewise.ops.recurrence import Recurrence, recurrence_of
 from fusewise.records import record
 
-__all__ = ["GpuRecurrence", "RecurrenceTiles", "by_steps", "recurrence_task", "tiles_of"]
+__all__ = ["GpuRecurrence", "RecurrenceTiles", "by_steps", "recurrence_task", "step_us", "tiles_of"]
 
 PLACES = ("x", "w", "r", "b", "lengths", "h", "c", "p")
 """Operands in ONNX's order."""
@@ -170,10 +170,16 @@ def by_steps(s: GpuRecurrence, device: Device) -> bool:
     """Is a launch for each step estimated to be faster than a loop over all of them?"""
     if s.steps * len(s.phases) > MOST_LAUNCHES:
         return False
+    launches = device.launch_us * len(s.phases)
+    return launches + step_us(s, device, stepped=True) < step_us(s, device, stepped=False)
+
+
+def step_us(s: GpuRecurrence, device: Device, stepped: bool) -> float:
+    """What all phases of a step are estimated to take, in microseconds, launches not counted."""
+    tiles, cache = tiles_of(s, stepped), _CACHE_SPEED * device.bytes_per_second
+    if stepped:
+        read = s.weight_bytes * s.directions * tiles.slices
+        return read / cache * 1e6 + _WAIT_US * len(s.phases)
     near = s.weight_bytes <= _NEAR_SHARE * device.shared_per_sm
-    cache = _CACHE_SPEED * device.bytes_per_second
-    looped = s.weight_bytes / (_NEAR_BYTES_PER_SECOND if near else cache / device.sms) * 1e6
-    looped += _WAIT_US * tiles_of(s, stepped=False).blocks * len(s.phases)
-    read = s.weight_bytes * s.directions * tiles_of(s, stepped=True).slices
-    stepped = read / cache * 1e6 + (device.launch_us + _WAIT_US) * len(s.phases)
-    return stepped < looped
+    speed = _NEAR_BYTES_PER_SECOND if near else cache / device.sms
+    return s.weight_bytes / speed * 1e6 + _WAIT_US * tiles.blocks * len(s.phases)

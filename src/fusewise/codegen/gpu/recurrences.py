@@ -30,7 +30,15 @@ from fusewise.codegen.gpu.kernel import (
 from fusewise.codegen.gpu.nests import nest
 from fusewise.codegen.gpu.products import other_products, product
 from fusewise.codegen.gpu.recurrence_cell import TritonCell
-from fusewise.codegen.gpu.recurrence_plan import GpuRecurrence, RecurrenceTiles, by_steps, recurrence_task, tiles_of
+from fusewise.codegen.gpu.recurrence_plan import (
+    MOST_LAUNCHES,
+    GpuRecurrence,
+    RecurrenceTiles,
+    by_steps,
+    recurrence_task,
+    step_us,
+    tiles_of,
+)
 from fusewise.codegen.gpu.source import Scope, TritonWriter, is_int32
 from fusewise.codegen.gpu.words import TritonTerm, literal
 from fusewise.lower.program import Packing
@@ -39,7 +47,7 @@ from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import Expr, binary, compare, const, index, load, reduce, select
 from fusewise.records import record
 
-__all__ = ["recurrence", "recurrence_by"]
+__all__ = ["other_recurrences", "recurrence", "recurrence_by"]
 
 
 def recurrence(task: Task, device: Device, precision: str) -> GpuKernel:
@@ -49,12 +57,21 @@ def recurrence(task: Task, device: Device, precision: str) -> GpuKernel:
     return recurrence_by(s, device, precision, by_steps(s, device))
 
 
+def other_recurrences(task: Task, device: Device, precision: str) -> Iterator[GpuKernel]:
+    """Of a task that `recurrence` accepts, the kernels in the other way."""
+    s = recurrence_task(task)
+    stepped = not by_steps(s, device)
+    if not stepped or s.steps * len(s.phases) <= MOST_LAUNCHES:
+        yield recurrence_by(s, device, precision, stepped)
+
+
 def recurrence_by(s: GpuRecurrence, device: Device, precision: str, stepped: bool) -> GpuKernel:
     """The kernels in one of both ways: `stepped`, or in a loop."""
     tiles = tiles_of(s, stepped)
     first = _of_inputs(_inputs_task(s), device, precision)
     s, packed = _repacked(s)
-    behind = tuple(_stepped(s, tiles) if stepped else (_looped(s, tiles),))
+    wait_us = step_us(s, device, stepped)
+    behind = tuple(_stepped(s, tiles, wait_us) if stepped else (_looped(s, tiles, wait_us),))
     way = f"{first.way}; then {len(behind)} launches" if stepped else f"{first.way}; then a loop"
     return replace(
         first,
@@ -125,15 +142,14 @@ def _repacked(s: GpuRecurrence) -> tuple[GpuRecurrence, tuple[tuple[str, Packing
 # --- launches -------------------------------------------------------------------------------------------------------------
 
 
-def _looped(s: GpuRecurrence, tiles: RecurrenceTiles) -> GpuKernel:
+def _looped(s: GpuRecurrence, tiles: RecurrenceTiles, wait_us: float) -> GpuKernel:
     text = _StepText(TritonWriter(s.task), s, tiles)
     text.whole()
-    return _launched(
-        text, "loop", s.directions * tiles.slices, f"a loop over {s.steps} steps, {tiles.rows} samples to a block"
-    )
+    way = f"a loop over {s.steps} steps, {tiles.rows} samples to a block"
+    return replace(_launched(text, "loop", s.directions * tiles.slices, way), wait_us=s.steps * wait_us)
 
 
-def _stepped(s: GpuRecurrence, tiles: RecurrenceTiles) -> Iterator[GpuKernel]:
+def _stepped(s: GpuRecurrence, tiles: RecurrenceTiles, wait_us: float) -> Iterator[GpuKernel]:
     blocks = s.directions * tiles.slices * tiles.blocks
     begin = _StepText(TritonWriter(s.task), s, tiles)
     begin.begin()
@@ -143,7 +159,7 @@ def _stepped(s: GpuRecurrence, tiles: RecurrenceTiles) -> Iterator[GpuKernel]:
         text = _StepText(TritonWriter(s.task), s, tiles)
         text.one(phase)
         way = f"a step, {tiles.width} hidden numbers of {tiles.rows} samples to a block"
-        kernels.append(_launched(text, f"step{phase}", blocks, way))
+        kernels.append(replace(_launched(text, f"step{phase}", blocks, way), wait_us=wait_us / len(s.phases)))
     for step in range(s.steps):
         yield from (replace(kernel, step=step) for kernel in kernels)
 
