@@ -17,6 +17,7 @@ from fusewise.codegen.gpu import recurrence_plan
 from fusewise.codegen.gpu.choose import candidates
 from fusewise.codegen.gpu.device import Device, device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
+from fusewise.codegen.gpu.kernel import task_of as task_of_kernel
 from fusewise.codegen.gpu.recurrence_plan import MOST_LAUNCHES, by_steps, recurrence_task, tiles_of
 from fusewise.codegen.gpu.recurrences import recurrence, recurrence_by
 from fusewise.lower.recurrence import SAMPLES_FIRST
@@ -129,6 +130,7 @@ def test_the_way_is_chosen_by_estimate() -> None:
         kernel = recurrence(task, SM_90, "float32")
         assert 1 + len(kernel.then) == launches
         assert len(set(kernel.then)) <= 3, "launches of one kernel"
+        assert {task_of_kernel(one) for one in (kernel, *kernel.then)} == {task.digest}
         assert by_steps(recurrence_task(task), SM_90) == (launches > 2)
         others = [len(one.then) for _, one in candidates(task, SM_90, "float32")[1:]]
         assert others == ([1] if launches > 2 else [21] if task.extents[0] == 20 else [])

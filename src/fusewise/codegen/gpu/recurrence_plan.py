@@ -52,7 +52,8 @@ _WAIT_US = 1.0
 
 @record(frozen=True)
 class GpuRecurrence:
-    """Sizes, and operands by name as ONNX's layout 0 has them (`lower.recurrence`).
+    """Sizes, and operands by name as ONNX's layout 0 has them (`lower.recurrence`); `digest` names the task as it was, whatever is
+    rearranged in it.
 
     Working memory, in elements from `begin` on, behind the numbers of steps: `sums` [directions, steps, samples, gates * hidden],
     then twice the hidden states [directions, samples, hidden], twice the cells of an LSTM, the update gates and the states that
@@ -60,6 +61,7 @@ class GpuRecurrence:
     """
 
     task: Task
+    digest: str
     settings: Recurrence
     operands: Mapping[str, Operand]
     steps: int
@@ -128,7 +130,9 @@ def recurrence_task(task: Task) -> GpuRecurrence:
     operands = {name: task.operand(recurrent_operand(e).value) for name, e in given.items() if e is not None}
     steps, samples, inputs = operands["x"].shape
     settings = recurrence_of(anchor.op, dict(anchor.attributes))
-    s = GpuRecurrence(task, settings, MappingProxyType(operands), steps, samples, inputs, operands["r"].shape[2])
+    s = GpuRecurrence(
+        task, task.digest, settings, MappingProxyType(operands), steps, samples, inputs, operands["r"].shape[2]
+    )
     if any(0 in one.shape for one in operands.values()):
         raise NoKernel("a recurrence of nothing")
     if s.place("end") * s.dtype.itemsize > _MOST_BYTES or not is_int32(0, s.place("end")):

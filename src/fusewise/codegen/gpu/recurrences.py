@@ -69,12 +69,15 @@ def recurrence_by(s: GpuRecurrence, device: Device, precision: str, stepped: boo
     """The kernels in one of both ways: `stepped`, or in a loop."""
     tiles = tiles_of(s, stepped)
     first = _of_inputs(_inputs_task(s), device, precision)
+    symbol = f"product_{s.digest}_inputs"
     s, packed = _repacked(s)
     wait_us = step_us(s, device, stepped)
     behind = tuple(_stepped(s, tiles, wait_us) if stepped else (_looped(s, tiles, wait_us),))
     way = f"{first.way}; then {len(behind)} launches" if stepped else f"{first.way}; then a loop"
     return replace(
         first,
+        symbol=symbol,
+        source=first.source.replace(first.symbol, symbol),
         way=way,
         scratch_bytes=s.place("end") * s.dtype.itemsize,
         then=behind,
@@ -170,7 +173,7 @@ def _launched(text: _StepText, name: str, blocks: int, way: str) -> GpuKernel:
     source = "\n".join(text.writer.lines)
     names = [one for one in known if f"{one} +" in source]
     types, alignments = zip(*(known[one] for one in names), strict=True)
-    symbol = f"recurrence_{s.task.digest}_{name}"
+    symbol = f"recurrence_{s.digest}_{name}"
     return GpuKernel(
         symbol,
         text.writer.source(symbol, names),
