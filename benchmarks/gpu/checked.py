@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.gpu.compile import TritonCompiler
 from fusewise.runtime.gpu.driver import Cubin
 
-__all__ = ["Checked", "checked", "family_of", "faults_of", "sample"]
+__all__ = ["Asked", "Checked", "checked", "family_of", "faults_of", "multiplies_tiles"]
 
 _ANGLES = re.compile(r"libdevice\.(?:sin|cos|tan)\b")
 _TABLE_BYTES = 40
@@ -24,6 +24,15 @@ _DIGEST = re.compile(r"[0-9a-f]{20}")
 
 _PRODUCT = re.compile(r"\btl\.dot(?:_scaled)?\(")
 _IEEE = re.compile(r"input_precision\s*=\s*\"ieee\"")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A kernel to compile for a device, of a program in `precision`; `exact` is one here."""
+
+    kernel: GpuKernel
+    device: Device
+    precision: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,11 @@ def family_of(kernel: GpuKernel) -> str:
     return "_".join(part for part in kernel.symbol.split("_") if not _DIGEST.fullmatch(part))
 
 
+def multiplies_tiles(kernel: GpuKernel) -> bool:
+    """Has it products of tiles?"""
+    return _PRODUCT.search(kernel.source) is not None
+
+
 def faults_of(kernel: GpuKernel, cubin: Cubin, device: Device) -> Iterator[str]:
     """What a compiled kernel must not have."""
     table = _TABLE_BYTES if _ANGLES.search(kernel.source) else 0
@@ -50,26 +64,24 @@ def faults_of(kernel: GpuKernel, cubin: Cubin, device: Device) -> Iterator[str]:
         yield f"{cubin.shared_bytes:,} bytes of shared memory, of {device.shared_per_block:,}"
     if cubin.registers * cubin.threads > device.registers_per_sm:
         yield f"{cubin.registers} registers for each of {cubin.threads} threads, of {device.registers_per_sm:,}"
-    if _PRODUCT.search(kernel.source) and not _IEEE.search(kernel.source) and not cubin.tensor_instructions:
+    if multiplies_tiles(kernel) and not _IEEE.search(kernel.source) and not cubin.tensor_instructions:
         yield "a product without tensor-core instructions"
 
 
 def checked(
-    kernels: Mapping[str, Sequence[GpuKernel]],
-    devices: Mapping[str, Device],
+    work: Sequence[Asked],
     processes: int = 1,
     store: KernelCache | None = None,
     progress: Callable[[Checked, int, int], None] | None = None,
 ) -> list[Checked]:
-    """Each of `kernels`, by the name of its device, compiled, from `store` where it was before. One that is not compiled is a
-    result as well. `progress` is told of each, how many are done, and of how many."""
-    work = [(kernel, devices[name]) for name, some in kernels.items() for kernel in some]
+    """Each kernel compiled, from `store` where it was before. One that is not compiled is a result as well. `progress` is told of
+    each, how many are done, and of how many."""
     with TritonCompiler(processes) as compiler, ThreadPoolExecutor(processes) as threads:
 
-        def one(pair: tuple[GpuKernel, Device]) -> Checked:
-            kernel, device = pair
+        def one(asked: Asked) -> Checked:
+            kernel, device = asked.kernel, asked.device
             try:
-                (cubin,) = compiler.compile([kernel], device, store=store)
+                (cubin,) = compiler.compile([kernel], device, contracted=asked.precision != "exact", store=store)
             except FusewiseError as error:
                 return Checked(kernel, device, None, (" ".join(str(error).split()),))
             return Checked(kernel, device, cubin, tuple(faults_of(kernel, cubin, device)))
@@ -80,19 +92,3 @@ def checked(
             if progress is not None:
                 progress(result, len(found), len(work))
     return found
-
-
-def sample(kernels: Sequence[GpuKernel], count: int) -> list[GpuKernel]:
-    """So many of `kernels`, the same whatever their order: families take turns, and in a family ways of doing it do."""
-    queues: dict[str, dict[str, list[GpuKernel]]] = {}
-    for kernel in sorted({kernel.symbol: kernel for kernel in kernels}.values(), key=lambda one: one.symbol):
-        way = re.sub(r"\d+", "#", kernel.way)
-        queues.setdefault(family_of(kernel), {}).setdefault(way, []).append(kernel)
-    lines = [_in_turn([ways[way] for way in sorted(ways)]) for _, ways in sorted(queues.items())]
-    return _in_turn(lines)[:count]
-
-
-def _in_turn(lines: Sequence[Sequence[GpuKernel]]) -> list[GpuKernel]:
-    """The first of each line, then the second of each that has one, and so on."""
-    longest = max(map(len, lines), default=0)
-    return [line[k] for k in range(longest) for line in lines if k < len(line)]

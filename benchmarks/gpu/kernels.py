@@ -1,7 +1,10 @@
 """Every kernel of the zoo, compiled for GPUs without one: which spill, want too much shared memory, use no tensor cores?
 
     python -m benchmarks.gpu.kernels [--models resnet50,bert_base] [--devices sm_80,sm_90] [--precisions float32,float16]
-                                     [--sample 40] [--processes 2] [--json FILE]
+                                     [--processes 2] [--json FILE]
+    python -m benchmarks.gpu.kernels --sample 40
+
+`--sample` takes a few, of every family, architecture and precision (`benchmarks.gpu.sampled`).
 
 Models are planned for each architecture at batch 1, and every distinct kernel is compiled once. What was compiled before is found
 in the kernel cache, so an interrupted check goes on where it was. Each model has a row: launches, host steps, its kernels, how
@@ -21,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.cases import planned
-from benchmarks.gpu.checked import Checked, checked, family_of, sample
+from benchmarks.gpu.checked import Asked, Checked, checked, family_of
+from benchmarks.gpu.sampled import zoo_sample
 
 from fusewise.codegen.gpu.device import Device, device_named
-from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.codegen.gpu.program import GpuProgram
 from fusewise.errors import FusewiseError
 from fusewise.files import write_text
@@ -44,12 +47,14 @@ def programs_of(
     return {(d, p): planned(graph, device, p).program for d, device in devices.items() for p in precisions}
 
 
-def distinct(programs: Mapping[tuple[str, str], GpuProgram]) -> dict[str, list[GpuKernel]]:
-    """By device the kernels of several programs, each once."""
-    found: dict[str, dict[str, GpuKernel]] = {}
-    for (device, _), program in programs.items():
-        found.setdefault(device, {}).update((kernel.source + kernel.symbol, kernel) for kernel in program.kernels)
-    return {device: list(kernels.values()) for device, kernels in found.items()}
+def distinct(programs: Mapping[tuple[str, str], GpuProgram], devices: Mapping[str, Device]) -> list[Asked]:
+    """The kernels of several programs, each once for a device."""
+    asked = [
+        Asked(kernel, devices[device], precision)
+        for (device, precision), program in programs.items()
+        for kernel in program.kernels
+    ]
+    return list({_key(one): one for one in asked}.values())
 
 
 class Check:
@@ -57,7 +62,7 @@ class Check:
 
     def __init__(self, devices: Mapping[str, Device], processes: int, store: KernelCache | None) -> None:
         self.devices, self.processes, self.store = devices, processes, store
-        self.results: dict[tuple[str, str], tuple[str, Checked]] = {}
+        self.results: dict[tuple[str, bool, str], tuple[str, Checked]] = {}
         self.rows: list[dict[str, Any]] = []
 
     def model(self, name: str, precisions: Sequence[str]) -> dict[str, Any]:
@@ -71,18 +76,16 @@ class Check:
             return row
         row |= {f"{d} {p} launches": one.launches for (d, p), one in programs.items()}
         row["host_steps"] = max(len(one.steps) - one.launches for one in programs.values())
-        row |= self.kernels(name, distinct(programs))
+        row |= self.kernels(name, distinct(programs, self.devices))
         self.rows.append(row)
         return row
 
-    def kernels(self, name: str, kernels: Mapping[str, Sequence[GpuKernel]]) -> dict[str, Any]:
+    def kernels(self, name: str, kernels: Sequence[Asked]) -> dict[str, Any]:
         """How many kernels of a model there are, how many are new, and how many of these fail."""
-        new = {d: [one for one in some if (d, _key(one)) not in self.results] for d, some in kernels.items()}
-        found = checked(new, self.devices, self.processes, self.store, _told if sys.stderr.isatty() else None)
-        for one in found:
-            self.results[one.device.name, _key(one.kernel)] = name, one
-        counts = {"kernels": sum(map(len, kernels.values())), "new": len(found)}
-        return counts | {"failed": sum(bool(one.faults) for one in found)}
+        new = [one for one in kernels if _key(one) not in self.results]
+        found = checked(new, self.processes, self.store, _told if sys.stderr.isatty() else None)
+        self.results |= {_key(asked): (name, one) for asked, one in zip(new, found, strict=True)}
+        return {"kernels": len(kernels), "new": len(found), "failed": sum(bool(one.faults) for one in found)}
 
     @property
     def failures(self) -> list[dict[str, str]]:
@@ -115,8 +118,8 @@ def _figures(device: str, family: str, some: Sequence[Checked]) -> dict[str, Any
     }
 
 
-def _key(kernel: GpuKernel) -> str:
-    return kernel.symbol + kernel.source
+def _key(one: Asked) -> tuple[str, bool, str]:
+    return one.device.name, one.precision == "exact", one.kernel.symbol + one.kernel.source
 
 
 def _told(one: Checked, done: int, count: int) -> None:
@@ -143,10 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", help="with commas; all by default")
     parser.add_argument("--devices", default="sm_80,sm_90")
     parser.add_argument("--precisions", default="float32")
-    parser.add_argument("--sample", type=int, metavar="N", help="N kernels for each device, of all families")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="N kernels of all families, devices and precisions; no models"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that compile at the same time")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there, too")
     given = parser.parse_args(arguments)
+    if given.sample is not None and given.models:
+        parser.error("which models a sample is of follows from the zoo: leave out --models or --sample")
     try:
         devices = {name: device_named(name) for name in given.devices.split(",")}
         names = given.models.split(",") if given.models else [model.name for model in MODELS]
@@ -166,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{one['device']} {one['kernel']} ({one['way']}): {one['why']}", file=sys.stderr, flush=True)
             told = len(check.failures)
     else:
-        _check_sample(check, names, precisions, given.sample)
+        check.kernels("a sample", zoo_sample(given.sample))
     if given.json is not None:
         told = {"models": check.rows, "families": check.families, "failures": check.failures}
         write_text(given.json, json.dumps(told, indent=1) + "\n")
@@ -176,14 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = len({(one["device"], one["kernel"]) for one in check.failures})
     print(f"\n{len(check.results)} kernels compiled, {failed} failed.")
     return 1 if check.failures else 0
-
-
-def _check_sample(check: Check, names: Sequence[str], precisions: Sequence[str], count: int) -> None:
-    programs: dict[tuple[str, str], GpuProgram] = {}
-    for name in names:
-        found = programs_of(name, check.devices, precisions)
-        programs |= {(device, f"{precision} {name}"): program for (device, precision), program in found.items()}
-    check.kernels("a sample", {device: sample(some, count) for device, some in distinct(programs).items()})
 
 
 if __name__ == "__main__":

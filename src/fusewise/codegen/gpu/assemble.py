@@ -247,11 +247,11 @@ class _Steps:
                 known[STEP] = _Argument(known[SCRATCH].area, STEP_BYTES * kernel.step, 0, 0, writes=False)
             if 0 not in kernel.grid:
                 arguments = [known[name] for name in kernel.arguments]
-                yield self._launch(kernel, arguments, work, sites if FAULT in kernel.arguments else ())
+                yield self._launch(kernel, arguments, one, sites if FAULT in kernel.arguments else ())
                 sites = () if FAULT in kernel.arguments else sites
 
-    def _launch(self, kernel: GpuKernel, arguments: Sequence[_Argument], work: TaskWork, sites: tuple) -> GpuStep:
-        alone = replace(kernel, then=(), packed=(), tables=(), step=0)
+    def _launch(self, kernel: GpuKernel, arguments: Sequence[_Argument], of: ChosenKernel, sites: tuple) -> GpuStep:
+        alone = replace(kernel, then=(), packed=(), tables=(), step=0, family=of.family)
         touched = [
             (ByteRange(self._number(one.area), one.low, one.high, one.period, one.width), one.writes)
             for one in arguments
@@ -261,8 +261,8 @@ class _Steps:
             tuple(Place(self._number(one.area), one.offset) for one in arguments),
             tuple(one for one, writes in touched if not writes and one.low < one.high),
             tuple(one for one, writes in touched if writes and one.low < one.high),
-            work.label,
-            work.group,
+            of.work.label,
+            of.work.group,
             sites,
         )
 

@@ -63,7 +63,8 @@ class GpuKernel:
     rearranged, `packed` says how, by the operand's name, and how large they become: the argument then points to the beginning of
     what is made of the whole constant. `tables` are constants of its own, by the argument that points to each; those of the first
     launch are for the ones behind it, too. `step` is the number that its argument `step` points to.
-    `wait_us`: what turns that wait for each other are estimated to take, whatever bytes and operations come to.
+    `wait_us`: what turns that wait for each other are estimated to take, whatever bytes and operations come to. `family`: who wrote
+    it, of those that there are to choose of, in a program; a file does not keep that.
     """
 
     symbol: str
@@ -79,6 +80,7 @@ class GpuKernel:
     then: tuple[GpuKernel, ...] = ()
     packed: tuple[tuple[str, Packing], ...] = field(default=(), compare=False)
     tables: tuple[tuple[str, Constant], ...] = field(default=(), compare=False)
+    family: str = field(default="", compare=False)
     step: int = field(default=0, compare=False)
     wait_us: float = field(default=0.0, compare=False)
 
