@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TypeVar, cast
 
 import numpy as np
 import onnx
 import pytest
+from tests.ops.options import ways
 from tests.ops.options.case import Case
 from tests.ops.options.elementwise import ELEMENTWISE
 from tests.ops.options.movement import MOVEMENT
 from tests.ops.options.numbers import NUMBERS
 from tests.ops.options.old import OLD
 from tests.ops.options.sequences import SEQUENCES
-from tests.ops.options.ways import Answers, by_definition, by_numpy, by_onnx_runtime, compiled, difference, on_the_host
+from tests.ops.options.ways import Answers, compiled, difference
 from tests.ops.options.windows import WINDOWS
 
 from fusewise.frontend.upgrade import PINNED_OPSET
@@ -134,6 +137,27 @@ ELSEWHERE = {
 
 def excused(case: Case) -> bool:
     return any(op == case.op and holds(case) for op, holds, _ in EXCEPTIONS)
+
+
+Way = TypeVar("Way", bound=Callable[[Case], object])
+
+
+def once(way: Way) -> Way:
+    """A way that answers a case of the tables below once, whichever tests ask for it."""
+    answers: dict[int, object] = {}
+
+    @wraps(way)
+    def answered(case: Case) -> object:
+        if id(case) not in answers:  # the tables keep their cases
+            answers[id(case)] = way(case)
+        return answers[id(case)]
+
+    return cast("Way", answered)
+
+
+by_definition, by_numpy, by_onnx_runtime, on_the_host = map(
+    once, (ways.by_definition, ways.by_numpy, ways.by_onnx_runtime, ways.on_the_host)
+)
 
 
 def pairs(every: int) -> list[tuple[Case, Answers]]:

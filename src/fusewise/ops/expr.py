@@ -324,11 +324,11 @@ def walk(root: Expr, known: Container[Expr] = ()) -> list[Expr]:
     seen: dict[Expr, None] = {}
     stack = [root]
     while stack:
-        node = stack[-1]
-        missing = [arg for arg in node.args if arg not in seen and arg not in known]
-        if missing:
-            stack.extend(missing)
-        else:
+        depth = len(stack)
+        for arg in stack[-1].args:
+            if arg not in seen and arg not in known:
+                stack.append(arg)
+        if len(stack) == depth:
             seen[stack.pop()] = None
     return list(seen)
 
