@@ -149,9 +149,14 @@ class Implementation:
         return f"{self.kernel.name}|{self.schedule!r}|{self.task.key}"
 
     @property
+    def _planned(self) -> Any:
+        """What is understood, with numbers for sizes. A task that has none is not searched for them, which would take long."""
+        return self.understood if self.task.is_fixed else at_hint(self.understood)
+
+    @property
     def told(self) -> str:
         """Kernel and schedule, for people: what is not as usual, and how many multiplications one stands for if not one."""
-        saves = self.kernel.saves(at_hint(self.understood), self.schedule)
+        saves = self.kernel.saves(self._planned, self.schedule)
         return " ".join((self.kernel.name, *_told(self.schedule), *([] if saves == 1 else [f"saves={saves:.4g}"])))
 
     @property
@@ -174,7 +179,7 @@ class Implementation:
         return self.kernel.cycles(self.understood, target, self.schedule) if self.task.is_fixed else 0
 
     def pieces(self, target: Target) -> int:
-        return self.kernel.pieces(at_hint(self.understood), target, self.schedule)
+        return self.kernel.pieces(self._planned, target, self.schedule)
 
     def build(self, instructions: InstructionSet, symbol: str) -> Module:
         """The code, with a function of that name."""
