@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -38,7 +38,7 @@ from fusewise.lower.work import TaskWork, lower_partition
 from fusewise.trace import Trace
 from fusewise.zoo.catalogue import build
 
-__all__ = ["FILE", "SUBJECTS", "digests", "recorded"]
+__all__ = ["FILE", "OPERATORS", "SUBJECTS", "digests", "recorded"]
 
 FILE = Path(__file__).with_suffix(".txt")
 
@@ -55,11 +55,11 @@ _WAYS = 3
 Line = tuple[str, str, str, str]
 
 
-def digests(subject: str) -> list[Line]:
-    """For each generic target: the subject's name, the target's, the digest of its programs, that of the other ways."""
+def digests(subject: str, targets: Sequence[Target] = TARGETS) -> list[Line]:
+    """For each target: the subject's name, the target's, the digest of its programs, that of the other ways."""
     made = list(_graphs(subject))
     precision = "bfloat16" if subject.endswith(NARROW) else "float32"
-    return [_line(subject, made, precision, target) for target in TARGETS]
+    return [_line(subject, made, precision, target) for target in targets]
 
 
 def _graphs(subject: str) -> Iterator[Graph]:
