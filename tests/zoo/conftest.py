@@ -38,13 +38,13 @@ def _feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     return feeds
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def feeds_of() -> Callable[[Graph, int], dict[str, np.ndarray]]:
     """`feeds_of(graph, seed)`: standard normal images, random token ids, a mask with some padding."""
     return _feeds
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_reference() -> Run:
     """`run_reference(graph, *feeds, outputs=...)`: for each feed the outputs, in ONNX Runtime; one session for all."""
     onnxruntime = pytest.importorskip("onnxruntime")
