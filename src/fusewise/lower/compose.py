@@ -14,11 +14,11 @@ from fusewise.ir.deciding import known_equal
 from fusewise.ir.dtypes import INT64, DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
-from fusewise.lower.places import Place, hub_index, strides_at
+from fusewise.lower.places import hub_index, strides_at
 from fusewise.lower.program import DataPosition
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of, definition
-from fusewise.ops.expr import Expr, const, index, load, substitute, walk
+from fusewise.ops.expr import Expr, Index, const, index, load, substitute, walk
 from fusewise.ops.spec import Call, NotDefined, OpSpec
 from fusewise.ops.table import spec_of
 from fusewise.records import record
@@ -55,7 +55,7 @@ class IndexSpace:
     """What a task counts over: the indices of the value `hub`; `places` has the index of every output in terms of them."""
 
     hub: str
-    places: Mapping[str, Place]
+    places: Mapping[str, Index]
 
 
 @record
@@ -236,7 +236,7 @@ def compose(
     return BoundTask(Task(extents, operands, tuple(stores), described, exact), dict(names.values), tuple(names.sites))
 
 
-def _check_written(graph: Graph, value: str, place: Place, simplifier: Simplifier) -> None:
+def _check_written(graph: Graph, value: str, place: Index, simplifier: Simplifier) -> None:
     """Is an output written where it has elements? Everything that writes is made by `places` from shapes that were checked."""
     for at, extent in zip(place, graph.tensor(value).dims, strict=True):
         low, high = simplifier.range_of(simplifier.linear(at))
@@ -321,7 +321,7 @@ class _Names:
         self.values[name] = value
         return name
 
-    def output(self, value: str, place: Place, extents: tuple[int, ...]) -> tuple[str, tuple[Expr, ...]]:
+    def output(self, value: str, place: Index, extents: tuple[int, ...]) -> tuple[str, tuple[Expr, ...]]:
         """The operand to write, and where: at (i0, i1, ...) of a view of the value when there is such a view."""
         at = hub_index(len(extents))
         if place == at:
@@ -329,7 +329,7 @@ class _Names:
         straight = self._straight(value, place, extents, "i")
         return (self._add("out", value), place) if straight is None else (self._add("out", value, straight), at)
 
-    def _straight(self, value: str, place: Place, extents: tuple[int, ...], letter: str) -> Straight | None:
+    def _straight(self, value: str, place: Index, extents: tuple[int, ...], letter: str) -> Straight | None:
         """An access as a view over the whole index space; None when it does not move evenly."""
         ranges = {f"{letter}{d}": extent for d, extent in enumerate(extents)}
         found = strides_at(place, self.views[value].strides, ranges)

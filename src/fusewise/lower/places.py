@@ -16,21 +16,18 @@ from collections.abc import Mapping, Sequence
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
 from fusewise.ops.bijection import RESHAPES, bijective_operands
-from fusewise.ops.expr import Expr, const, index
+from fusewise.ops.expr import Expr, Index, const, index
 from fusewise.ops.indexing import reshaped
 
-__all__ = ["Place", "hub_index", "places", "strides_at"]
-
-Place = tuple[Expr, ...]
-"""An index into a value, as expressions in the hub's index."""
+__all__ = ["hub_index", "places", "strides_at"]
 
 
-def hub_index(rank: int) -> Place:
+def hub_index(rank: int) -> Index:
     """(i0, i1, ...)."""
     return tuple(index(f"i{d}") for d in range(rank))
 
 
-def places(graph: Graph, nodes: Sequence[Node], hub: str, *, backwards: bool = True) -> dict[str, Place]:
+def places(graph: Graph, nodes: Sequence[Node], hub: str, *, backwards: bool = True) -> dict[str, Index]:
     """The index of every value of `nodes` that corresponds one to one to `hub`, in the hub's index.
 
     `nodes` in topological order. Without `backwards` only values computed from the hub are found.
@@ -59,7 +56,7 @@ def places(graph: Graph, nodes: Sequence[Node], hub: str, *, backwards: bool = T
     return found
 
 
-def _forward(graph: Graph, node: Node, value: str, at: Place, simplifier: Simplifier) -> Place:
+def _forward(graph: Graph, node: Node, value: str, at: Index, simplifier: Simplifier) -> Index:
     """The output index where the element `at` of operand `value` goes."""
     before, after = graph.tensor(value).dims, graph.tensor(node.outputs[0]).dims
     if node.op == "Transpose":
@@ -69,7 +66,7 @@ def _forward(graph: Graph, node: Node, value: str, at: Place, simplifier: Simpli
     return _aligned(at, before, after)
 
 
-def _back(graph: Graph, node: Node, value: str, at: Place, simplifier: Simplifier) -> Place:
+def _back(graph: Graph, node: Node, value: str, at: Index, simplifier: Simplifier) -> Index:
     """The index into operand `value` from which the output element `at` comes."""
     before, after = graph.tensor(value).dims, graph.tensor(node.outputs[0]).dims
     if node.op == "Transpose":
@@ -80,17 +77,17 @@ def _back(graph: Graph, node: Node, value: str, at: Place, simplifier: Simplifie
     return _aligned(at, after, before)
 
 
-def _reshaped(at: Place, before: Sequence[int], after: Sequence[int], simplifier: Simplifier) -> Place:
+def _reshaped(at: Index, before: Sequence[int], after: Sequence[int], simplifier: Simplifier) -> Index:
     return tuple(simplifier.simplify(e) for e in reshaped(at, before, after))
 
 
-def _aligned(at: Place, before: Sequence[int], after: Sequence[int]) -> Place:
+def _aligned(at: Index, before: Sequence[int], after: Sequence[int]) -> Index:
     """The same element where leading unit dimensions were added or dropped."""
     missing = len(after) - len(before)
     return (const(0),) * missing + at[max(0, -missing) :]
 
 
-def strides_at(at: Place, strides: Sequence[int], ranges: Mapping[str, int]) -> tuple[dict[str, int], int] | None:
+def strides_at(at: Index, strides: Sequence[int], ranges: Mapping[str, int]) -> tuple[dict[str, int], int] | None:
     """The strides per loop variable, and the offset, of an access at `at`; None when it does not move evenly."""
     position: Expr = const(0)
     for subscript, stride in zip(at, strides, strict=True):

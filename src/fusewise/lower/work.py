@@ -19,12 +19,12 @@ from fusewise.ir.types import TensorType
 from fusewise.lower.compose import BoundTask, BufferView, IndexSpace, compose
 from fusewise.lower.inside import Proofs
 from fusewise.lower.layout import Layout, Storage, channels_last, is_dense, plan_layout, row_major, strides_in_order
-from fusewise.lower.places import Place, hub_index, places, strides_at
+from fusewise.lower.places import hub_index, places, strides_at
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.lower.whole import FAMILIES, whole_family
 from fusewise.ops.bijection import VIEWS
 from fusewise.ops.definition import call_of, definition
-from fusewise.ops.expr import const, index, load
+from fusewise.ops.expr import Index, const, index, load
 from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.records import record
@@ -212,7 +212,7 @@ class _Group:
     def without(self, value: str) -> _Group:
         return replace(self, nodes=tuple(node for node in self.nodes if value not in node.writes))
 
-    def places(self, graph: Graph, hub: str) -> dict[str, Place]:
+    def places(self, graph: Graph, hub: str) -> dict[str, Index]:
         return places(graph, self.nodes, hub)
 
     def computing(self, hub: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -316,7 +316,7 @@ class _Lowering:
         wanted[:] = [v for v in wanted if v not in direct]
         return [task], work
 
-    def _direct(self, work: _Group, hub: str, wanted: list[str], even: bool = False) -> dict[str, Place]:
+    def _direct(self, work: _Group, hub: str, wanted: list[str], even: bool = False) -> dict[str, Index]:
         """Those of `wanted` that can be stored from the index space of `hub`, with their places in it."""
         found = work.places(self.graph, hub)
         dims = self.graph.tensor(hub).dims
@@ -340,7 +340,7 @@ class _Lowering:
         found = [n for n in nodes if (spec := spec_of(n.op, n.domain)) is not None and spec.family in ANCHOR_FAMILIES]
         return found[0] if len(found) == 1 and len(found[0].writes) == 1 else None
 
-    def _task(self, work: _Group, hub: str, direct: Mapping[str, Place], anchor: Node | None) -> TaskWork:
+    def _task(self, work: _Group, hub: str, direct: Mapping[str, Index], anchor: Node | None) -> TaskWork:
         space, views = IndexSpace(hub, direct), self._views(work.nodes, tuple(direct))
         bound = compose(self.graph, work.nodes, space, views, anchor=anchor, exact=self.exact)
         values = {name: self._place(value) for name, value in bound.values.items()}
@@ -349,7 +349,7 @@ class _Lowering:
             plain = partial(self._plain, self.storage, work, hub, direct)
         return TaskWork(bound, values, work.label, work.position, work.computing(hub, direct), plain)
 
-    def _plain(self, storage: dict[str, Storage], work: _Group, hub: str, direct: Mapping[str, Place]) -> TaskWork:
+    def _plain(self, storage: dict[str, Storage], work: _Group, hub: str, direct: Mapping[str, Index]) -> TaskWork:
         """The task without its anchor, where values lay when that was made."""
         same = _Lowering(self.graph, self.layout, self.exact, self.by_index, self.anywhere)
         same.storage = storage

@@ -14,14 +14,13 @@ from fusewise.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32
 from fusewise.ir.size import greatest
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every, per_operand
-from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, select, unary
+from fusewise.ops.expr import Expr, Index, binary, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import chosen, dims, spread, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.records import record
 
 __all__ = ["ATTENTION", "ATTENTION_EXTRAS", "AttentionSizes", "attention_sizes"]
 
-Index = tuple[Expr, ...]
 _MANY = Mapping.MANY_TO_MANY
 _LOWEST = -3.4028234663852886e38  # the lowest finite float32
 _NEVER = const(-math.inf, FLOAT32)

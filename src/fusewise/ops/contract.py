@@ -9,7 +9,7 @@ import numpy as np
 from fusewise.ir.deciding import known_below, known_one
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, DType
 from fusewise.ops.edges import per_operand
-from fusewise.ops.expr import Expr, cast, const, index, reduce
+from fusewise.ops.expr import Expr, Index, cast, const, index, reduce
 from fusewise.ops.indexing import dims, output_dims, spread, value, within
 from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
@@ -17,7 +17,6 @@ from fusewise.records import record
 
 __all__ = ["CONTRACT", "EinsumEquation", "equation_of", "matmul_indices"]
 
-Index = tuple[Expr, ...]
 _MANY = Mapping.MANY_TO_MANY
 _ONE_TO_MANY = Mapping.ONE_TO_MANY
 

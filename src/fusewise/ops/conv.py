@@ -13,7 +13,7 @@ import numpy as np
 from fusewise.ir.deciding import known_one
 from fusewise.ir.dtypes import FLOAT32, INT32
 from fusewise.ops.edges import per_operand
-from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select
+from fusewise.ops.expr import Expr, Index, binary, cast, compare, const, index, reduce, select
 from fusewise.ops.indexing import dims, output_dims, value
 from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
@@ -21,7 +21,6 @@ from fusewise.ops.window import inside, transposed_window_of, window_of
 
 __all__ = ["CONV", "conv_flops"]
 
-Index = tuple[Expr, ...]
 Read = Callable[[Index], Expr]
 _MANY = Mapping.MANY_TO_MANY
 _ONE_TO_MANY = Mapping.ONE_TO_MANY

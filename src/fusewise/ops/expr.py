@@ -24,6 +24,7 @@ __all__ = [
     "COMPARE",
     "UNARY",
     "Expr",
+    "Index",
     "IndexLike",
     "assignments",
     "binary",
@@ -176,6 +177,9 @@ class Expr:
 
 
 IndexLike = Expr | int | float
+
+Index = tuple[Expr, ...]
+"""A place in a tensor: one expression for each dimension."""
 
 
 def const(value: int | float | bool, dtype: DType = INT64) -> Expr:

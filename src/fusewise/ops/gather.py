@@ -12,13 +12,11 @@ import numpy as np
 from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.cost import free
-from fusewise.ops.expr import Expr, cast, compare, const, select
+from fusewise.ops.expr import Expr, Index, cast, compare, const, select
 from fusewise.ops.indexing import chosen, data_axis, dims, output_dims, within, wrapped
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["GATHER"]
-
-Index = tuple[Expr, ...]
 
 
 def _gather(call: Call, output: int, at: Index) -> Expr:

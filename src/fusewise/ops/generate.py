@@ -11,13 +11,11 @@ from fusewise.ir.dtypes import FLOAT64
 from fusewise.ir.graph import Constant
 from fusewise.ops.cost import free, per_output
 from fusewise.ops.edges import every
-from fusewise.ops.expr import Expr, cast, compare, const, select, unary
+from fusewise.ops.expr import Expr, Index, cast, compare, const, select, unary
 from fusewise.ops.indexing import compute_type, dims, output_dims, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["GENERATE"]
-
-Index = tuple[Expr, ...]
 
 
 def _constant_of_shape(call: Call, output: int, at: Index) -> Expr:

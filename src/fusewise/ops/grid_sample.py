@@ -15,7 +15,7 @@ from fusewise.ir.deciding import known_below, known_equal
 from fusewise.ir.dtypes import FLOAT64, DType
 from fusewise.ir.size import greatest, least
 from fusewise.ops.edges import every
-from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
+from fusewise.ops.expr import Expr, Index, binary, cast, compare, const, select, unary
 from fusewise.ops.grids import CUBIC, FARTHEST, REACH, WHOLE
 from fusewise.ops.indexing import clamped, compute_type, dims, output_dims
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
@@ -23,7 +23,6 @@ from fusewise.ops.taps import MOST_TAPS, Tap, sum_of_taps, whole
 
 __all__ = ["GRIDS", "grid_taps"]
 
-Index = tuple[Expr, ...]
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _WIDTH = {"nearest": 1, "linear": 2, "cubic": 4}

@@ -8,13 +8,11 @@ import numpy as np
 
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.edges import every
-from fusewise.ops.expr import Expr, bounded, cast, compare, const, index, reduce, select
+from fusewise.ops.expr import Expr, Index, bounded, cast, compare, const, index, reduce, select
 from fusewise.ops.indexing import compute_type, dims, value
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 
 __all__ = ["LOSSES"]
-
-Index = tuple[Expr, ...]
 
 
 def _terms(call: Call, at: Index) -> tuple[Expr, Expr]:

@@ -13,7 +13,7 @@ from fusewise.ir.dtypes import INT64
 from fusewise.ir.size import greatest, least
 from fusewise.ops.cost import free
 from fusewise.ops.edges import data_then, every
-from fusewise.ops.expr import Expr, binary, bounded, cast, compare, const, select
+from fusewise.ops.expr import Expr, Index, binary, bounded, cast, compare, const, select
 from fusewise.ops.indexing import (
     aligned,
     clamped,
@@ -31,7 +31,6 @@ from fusewise.ops.window import inside
 
 __all__ = ["MOVEMENT", "permutation", "slice_bounds", "split_offset"]
 
-Index = tuple[Expr, ...]
 Define = Callable[[Call, int, Index], Expr]
 _ONE = Mapping.ONE_TO_ONE
 

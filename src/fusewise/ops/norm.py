@@ -13,14 +13,13 @@ from fusewise.ir.deciding import known_equal
 from fusewise.ir.size import least
 from fusewise.ops.cost import per_input
 from fusewise.ops.edges import per_operand
-from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, select, unary
+from fusewise.ops.expr import Expr, Index, binary, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import data_axis, dims, spread, value
 from fusewise.ops.scalar import square
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["NORM"]
 
-Index = tuple[Expr, ...]
 Read = Callable[[Index], Expr]
 _MANY = Mapping.MANY_TO_MANY
 

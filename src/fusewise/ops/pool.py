@@ -10,15 +10,13 @@ import numpy as np
 
 from fusewise.ir.deciding import known_below, known_equal
 from fusewise.ops.edges import per_operand
-from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
+from fusewise.ops.expr import Expr, Index, binary, cast, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import dims, known_integers, linear, output_dims, value
 from fusewise.ops.scalar import identity
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 from fusewise.ops.window import Window, window_of
 
 __all__ = ["POOL", "pool_window"]
-
-Index = tuple[Expr, ...]
 
 
 def pool_window(call: Call) -> Window:

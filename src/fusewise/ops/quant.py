@@ -8,15 +8,13 @@ from fusewise.ir.deciding import known_one
 from fusewise.ir.dtypes import FLOAT32, dtype_of_onnx
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every
-from fusewise.ops.expr import Expr, binary, cast, compare, index, reduce, select, unary
+from fusewise.ops.expr import Expr, Index, binary, cast, compare, index, reduce, select, unary
 from fusewise.ops.indexing import compute_type, data_axis, dims, value, within
 from fusewise.ops.narrow import from_narrow, is_narrow, to_narrow
 from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 
 __all__ = ["QUANT"]
-
-Index = tuple[Expr, ...]
 
 
 def _parameter(call: Call, i: int, at: Index) -> Expr:

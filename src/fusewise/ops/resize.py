@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.ir.deciding import known_below, known_equal, known_one
 from fusewise.ir.size import greatest, least
-from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
+from fusewise.ops.expr import Expr, Index, binary, cast, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import clamped, dims, known_integers, output_dims, value
 from fusewise.ops.scalar import clip
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
@@ -22,7 +22,6 @@ from fusewise.records import record
 
 __all__ = ["RESIZE", "Coordinate", "coordinates_of"]
 
-Index = tuple[Expr, ...]
 _HALF = Fraction(1, 2)
 _WHOLE = (Fraction(0), Fraction(1))
 

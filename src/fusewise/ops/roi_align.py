@@ -13,15 +13,13 @@ import numpy as np
 
 from fusewise.ir.deciding import known_equal
 from fusewise.ops.edges import every
-from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
+from fusewise.ops.expr import Expr, Index, binary, cast, compare, const, select, unary
 from fusewise.ops.grids import FARTHEST
 from fusewise.ops.indexing import chosen, clamped, dims, output_dims, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.ops.taps import MOST_TAPS, Tap, max_of_taps, sum_of_taps, whole
 
 __all__ = ["ROI_ALIGN", "roi_taps"]
-
-Index = tuple[Expr, ...]
 
 
 def roi_taps(call: Call, at: Index) -> list[Tap]:

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT64
-from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
+from fusewise.ops.expr import Expr, Index, binary, cast, compare, const, select, unary
 from fusewise.ops.indexing import compute_type, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["TRAINING"]
 
-Index = tuple[Expr, ...]
 Step = Callable[[Call, Expr, tuple[Expr, ...]], tuple[Expr, ...]]
 """A step's new value, and what is remembered, from (T, in float64) and (R, value, gradient, remembered...)."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Constant, Node
-from fusewise.ops.plain.row import Other, Plain
+from fusewise.ops.plain.row import Other, Plain, PlainFunction
 from fusewise.records import record
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "weights_of",
 ]
 
-Function = Callable[..., Any]
 
 _DOMAIN = "ai.onnx.ml"
 
@@ -184,7 +183,7 @@ def _how(node: Node) -> str:
     return str(node.attribute("post_transform", "NONE"))
 
 
-def _tree_classifier(node: Node) -> Function:
+def _tree_classifier(node: Node) -> PlainFunction:
     def make() -> tuple[Forest, np.ndarray, np.ndarray, bool]:
         forest, number = forest_of(node)
         classes = classes_of(node, "classlabels_int64s", "classlabels_strings")
@@ -211,7 +210,7 @@ def _tree_classifier(node: Node) -> Function:
     return run
 
 
-def _tree_regressor(node: Node) -> Function:
+def _tree_regressor(node: Node) -> PlainFunction:
     targets, how = node.attribute("n_targets", 1), node.attribute("aggregate_function", "SUM")
 
     def make() -> tuple[Forest, np.ndarray]:
@@ -270,7 +269,7 @@ def ensemble_of(node: Node) -> tuple[Forest, np.ndarray]:
     return Forest(roots, features, splits, children, names, mode, missing if missing.any() else None, depth), table
 
 
-def _tree_ensemble(node: Node) -> Function:
+def _tree_ensemble(node: Node) -> PlainFunction:
     ready, how = made_once(lambda: ensemble_of(node)), node.attribute("aggregate_function", 1)
 
     def run(data: Any) -> Any:
@@ -293,7 +292,7 @@ def _linear_scores(node: Node, data: Any, targets: int) -> Any:
     return scores if intercepts is None else scores + np.array(intercepts, data.dtype)
 
 
-def _linear_classifier(node: Node) -> Function:
+def _linear_classifier(node: Node) -> PlainFunction:
     how = _how(node)
 
     def run(data: Any) -> Any:
@@ -307,7 +306,7 @@ def _linear_classifier(node: Node) -> Function:
     return run
 
 
-def _linear_regressor(node: Node) -> Function:
+def _linear_regressor(node: Node) -> PlainFunction:
     def run(data: Any) -> Any:
         if _how(node) != "NONE":
             raise Other
@@ -316,7 +315,7 @@ def _linear_regressor(node: Node) -> Function:
     return run
 
 
-def _scaler(node: Node) -> Function:
+def _scaler(node: Node) -> PlainFunction:
     offset, scale = (np.array(node.attribute(name, ()), np.float32) for name in ("offset", "scale"))
 
     def run(data: Any) -> Any:
@@ -327,7 +326,7 @@ def _scaler(node: Node) -> Function:
     return run
 
 
-def _normalizer(node: Node) -> Function:
+def _normalizer(node: Node) -> PlainFunction:
     norm = node.attribute("norm", "MAX")
 
     def run(data: Any) -> Any:
@@ -343,11 +342,11 @@ def _normalizer(node: Node) -> Function:
     return run
 
 
-def _binarizer(node: Node) -> Function:
+def _binarizer(node: Node) -> PlainFunction:
     return lambda data: (data > node.attribute("threshold", 0.0)).astype(data.dtype)
 
 
-def _extractor(node: Node) -> Function:
+def _extractor(node: Node) -> PlainFunction:
     def run(data: Any, places: Any) -> Any:
         found = data[..., places.reshape(-1)]
         return found.reshape(1, -1) if data.ndim == 1 else found
@@ -355,7 +354,7 @@ def _extractor(node: Node) -> Function:
     return run
 
 
-def _zip_map(node: Node) -> Function:
+def _zip_map(node: Node) -> PlainFunction:
     """A dictionary for each row, which is what it gives out."""
 
     ready = made_once(lambda: classes_of(node, "classlabels_int64s", "classlabels_strings").tolist())

@@ -11,14 +11,12 @@ import numpy as np
 
 from fusewise.ir.dtypes import dtype_of_onnx
 from fusewise.ir.graph import Node
-from fusewise.ops.plain.row import Other, Plain, is_number, of_any, plain
+from fusewise.ops.plain.row import Other, Plain, PlainFunction, is_number, of_any, plain
 
 __all__ = ["ELEMENTWISE", "divided", "erf"]
 
-Function = Callable[..., Any]
 
-
-def _rounded_once(function: Function) -> Function:
+def _rounded_once(function: PlainFunction) -> PlainFunction:
     """A function of floats, of float16 by float32."""
 
     def run(data: Any, *others: Any) -> Any:
@@ -29,7 +27,7 @@ def _rounded_once(function: Function) -> Function:
     return run
 
 
-def _of_floats(op: str, since: int, function: Function) -> Plain:
+def _of_floats(op: str, since: int, function: PlainFunction) -> Plain:
     exact = _rounded_once(function)
 
     def run(data: Any, *others: Any) -> Any:
@@ -43,7 +41,7 @@ def _of_floats(op: str, since: int, function: Function) -> Plain:
 def _of_settings(op: str, since: int, function: Callable[..., Any], **defaults: float) -> Plain:
     """A function of a float and of the attributes in `defaults`, in their order."""
 
-    def make(node: Node) -> Function:
+    def make(node: Node) -> PlainFunction:
         values = [float(node.attribute(name, usual)) for name, usual in defaults.items()]
         exact = _rounded_once(lambda data: function(data, *(data.dtype.type(value) for value in values)))
 
@@ -57,7 +55,7 @@ def _of_settings(op: str, since: int, function: Callable[..., Any], **defaults: 
     return Plain(op, since, make)
 
 
-def _together(op: str, since: int, function: Function) -> Plain:
+def _together(op: str, since: int, function: PlainFunction) -> Plain:
     """A function of two, over any number of operands."""
     return plain(op, since, _rounded_once(lambda *operands: reduce(function, operands)))
 
@@ -74,7 +72,7 @@ def divided(a: Any, b: Any) -> Any:
     return (quotient + ((quotient * b != a) & ((a < 0) != (b < 0)))).astype(a.dtype)
 
 
-def _modulo(node: Node) -> Function:
+def _modulo(node: Node) -> PlainFunction:
     like_c = bool(node.attribute("fmod", 0))
 
     def run(a: Any, b: Any) -> Any:
@@ -97,7 +95,7 @@ def _mean(*operands: Any) -> Any:
     return reduce(np.add, operands) / operands[0].dtype.type(len(operands))
 
 
-def _clip(node: Node) -> Function:
+def _clip(node: Node) -> PlainFunction:
     def run(data: Any, low: Any = None, high: Any = None) -> Any:
         found = data if low is None else np.maximum(data, low)
         return found if high is None else np.minimum(found, high)
@@ -105,7 +103,7 @@ def _clip(node: Node) -> Function:
     return run
 
 
-def _shift(node: Node) -> Function:
+def _shift(node: Node) -> PlainFunction:
     shifted = np.left_shift if node.attribute("direction") == "LEFT" else np.right_shift
 
     def run(data: Any, by: Any) -> Any:
@@ -115,12 +113,12 @@ def _shift(node: Node) -> Function:
     return run
 
 
-def _cast(node: Node) -> Function:
+def _cast(node: Node) -> PlainFunction:
     wanted = dtype_of_onnx(node.attribute("to")).numpy
     return lambda data: _as_type(data, wanted)
 
 
-def _cast_like(node: Node) -> Function:
+def _cast_like(node: Node) -> PlainFunction:
     return lambda data, like: _as_type(data, like.dtype)
 
 
@@ -131,7 +129,7 @@ def _as_type(data: Any, target: Any) -> Any:
     return data.astype(target)
 
 
-def _is_infinite(node: Node) -> Function:
+def _is_infinite(node: Node) -> PlainFunction:
     up, down = bool(node.attribute("detect_positive", 1)), bool(node.attribute("detect_negative", 1))
     return lambda data: (np.isposinf(data) & up) | (np.isneginf(data) & down)
 
@@ -140,7 +138,7 @@ def _compared(op: str, since: int, function: Any) -> Plain:
     return plain(op, since, function)
 
 
-def _equal(node: Node) -> Function:
+def _equal(node: Node) -> PlainFunction:
     return lambda a, b: np.equal(a, b, dtype=bool) if a.dtype == object else np.equal(a, b)
 
 
@@ -148,7 +146,7 @@ def _sigmoid(data: Any) -> Any:
     return data.dtype.type(1) / (data.dtype.type(1) + np.exp(-data))
 
 
-def _gelu(node: Node) -> Function:
+def _gelu(node: Node) -> PlainFunction:
     def run(data: Any) -> Any:
         one, half = data.dtype.type(1), data.dtype.type(0.5)
         if data.dtype.kind != "f":
@@ -158,7 +156,7 @@ def _gelu(node: Node) -> Function:
             return half * data * (one + np.tanh(inner))
         return half * data * (one + erf(data * data.dtype.type(math.sqrt(0.5))))
 
-    exact: Function = _rounded_once(run)
+    exact: PlainFunction = _rounded_once(run)
     return exact
 
 
@@ -215,7 +213,7 @@ def _prelu(data: Any, slope: Any) -> Any:
     return np.where(data < 0, slope * data, data)
 
 
-def _logical(op: str, function: Function) -> Plain:
+def _logical(op: str, function: PlainFunction) -> Plain:
     def run(*operands: Any) -> Any:
         if any(operand.dtype != bool for operand in operands):
             raise Other
@@ -224,7 +222,7 @@ def _logical(op: str, function: Function) -> Plain:
     return plain(op, 7 if op != "Not" else 1, run)
 
 
-_FLOATS: tuple[tuple[str, int, Function], ...] = (
+_FLOATS: tuple[tuple[str, int, PlainFunction], ...] = (
     *((op, 7, getattr(np, op.lower())) for op in ("Sin", "Cos", "Tan")),
     *((f"A{name}", 7, getattr(np, f"arc{name}")) for name in ("sin", "cos", "tan")),
     *((op, 9, getattr(np, op.lower())) for op in ("Sinh", "Cosh")),

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.dtypes import dtype_of_onnx
 from fusewise.ir.graph import Constant, Node
-from fusewise.ops.plain.row import Other, Plain, axes_of, of_any
+from fusewise.ops.plain.row import Other, Plain, PlainFunction, axes_of, of_any
 from fusewise.ops.slices import sliced
 
 __all__ = ["MOVEMENT"]
 
-Function = Callable[..., Any]
 
-
-def _unsqueeze(node: Node) -> Function:
+def _unsqueeze(node: Node) -> PlainFunction:
     return lambda data, axes=None: np.expand_dims(data, axes_of(node, axes) or ())
 
 
-def _squeeze(node: Node) -> Function:
+def _squeeze(node: Node) -> PlainFunction:
     return lambda data, axes=None: np.squeeze(data, axes_of(node, axes))
 
 
-def _pad(node: Node) -> Function:
+def _pad(node: Node) -> PlainFunction:
     mode = node.attribute("mode", "constant")
 
     def run(data: Any, pads: Any, value: Any = None, axes: Any = None) -> Any:
@@ -41,12 +38,12 @@ def _pad(node: Node) -> Function:
     return run
 
 
-def _concat(node: Node) -> Function:
+def _concat(node: Node) -> PlainFunction:
     axis = node.attribute("axis")
     return lambda *parts: np.concatenate(parts, axis=axis)
 
 
-def _reshape(node: Node) -> Function:
+def _reshape(node: Node) -> PlainFunction:
     zeros_count = bool(node.attribute("allowzero", 0))
 
     def run(data: Any, shape: Any) -> Any:
@@ -58,7 +55,7 @@ def _reshape(node: Node) -> Function:
     return run
 
 
-def _flatten(node: Node) -> Function:
+def _flatten(node: Node) -> PlainFunction:
     def run(data: Any) -> Any:
         axis = node.attribute("axis", 1)
         axis += data.ndim * (axis < 0)
@@ -67,12 +64,12 @@ def _flatten(node: Node) -> Function:
     return run
 
 
-def _transpose(node: Node) -> Function:
+def _transpose(node: Node) -> PlainFunction:
     order = node.attribute("perm")
     return lambda data: np.ascontiguousarray(data.transpose(order))
 
 
-def _expand(node: Node) -> Function:
+def _expand(node: Node) -> PlainFunction:
     def run(data: Any, shape: Any) -> Any:
         return np.ascontiguousarray(
             np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(shape.reshape(-1).tolist())))
@@ -81,7 +78,7 @@ def _expand(node: Node) -> Function:
     return run
 
 
-def _tile(node: Node) -> Function:
+def _tile(node: Node) -> PlainFunction:
     def run(data: Any, repeats: Any) -> Any:
         if repeats.size != data.ndim:
             raise Other
@@ -90,12 +87,12 @@ def _tile(node: Node) -> Function:
     return run
 
 
-def _shape(node: Node) -> Function:
+def _shape(node: Node) -> PlainFunction:
     start, end = node.attribute("start", 0), node.attribute("end")
     return lambda data: np.array(data.shape[start:end], np.int64)
 
 
-def _filled(node: Node) -> Function:
+def _filled(node: Node) -> PlainFunction:
     fill = node.attribute("value")
     value = fill.array.reshape(-1)[0] if isinstance(fill, Constant) else np.float32(0)
     dtype = fill.array.dtype if isinstance(fill, Constant) else np.dtype(np.float32)
@@ -106,7 +103,7 @@ def _filled(node: Node) -> Function:
     return run
 
 
-def _split(node: Node) -> Function:
+def _split(node: Node) -> PlainFunction:
     axis, count = node.attribute("axis", 0), len(node.outputs)
     stated = node.attribute("split")
 
@@ -123,7 +120,7 @@ def _split(node: Node) -> Function:
     return run
 
 
-def _range(node: Node) -> Function:
+def _range(node: Node) -> PlainFunction:
     def run(start: Any, limit: Any, delta: Any) -> Any:
         first, last, step = (one.reshape(-1)[0] for one in (start, limit, delta))
         count = max(0, math.ceil((float(last) - float(first)) / float(step)))
@@ -136,12 +133,12 @@ def _range(node: Node) -> Function:
     return run
 
 
-def _trilu(node: Node) -> Function:
+def _trilu(node: Node) -> PlainFunction:
     keep = np.triu if node.attribute("upper", 1) else np.tril
     return lambda data, k=None: keep(data, 0 if k is None else int(k.reshape(-1)[0]))
 
 
-def _eye(node: Node) -> Function:
+def _eye(node: Node) -> PlainFunction:
     wanted = node.attribute("dtype")
 
     def run(data: Any) -> Any:
@@ -156,7 +153,7 @@ def _blocks(node: Node) -> tuple[int, bool]:
     return node.attribute("blocksize"), node.attribute("mode", "DCR") == "DCR"
 
 
-def _depth_to_space(node: Node) -> Function:
+def _depth_to_space(node: Node) -> PlainFunction:
     size, depth_first = _blocks(node)
 
     def run(data: Any) -> Any:

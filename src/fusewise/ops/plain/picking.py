@@ -9,25 +9,23 @@ import numpy as np
 
 from fusewise.ir.graph import Node
 from fusewise.ops.corrected_arrays import gather_elements, unique
-from fusewise.ops.plain.row import Other, Plain, of_any
+from fusewise.ops.plain.row import Other, Plain, PlainFunction, of_any
 from fusewise.ops.selection import scatter, top
 
 __all__ = ["PICKING"]
 
-Function = Callable[..., Any]
 
-
-def _gather(node: Node) -> Function:
+def _gather(node: Node) -> PlainFunction:
     axis = node.attribute("axis", 0)
     return lambda data, indices: data.take(indices, axis)
 
 
-def _gather_elements(node: Node) -> Function:
+def _gather_elements(node: Node) -> PlainFunction:
     axis = node.attribute("axis", 0)
     return lambda data, indices: gather_elements(data, indices, axis)
 
 
-def _gather_nd(node: Node) -> Function:
+def _gather_nd(node: Node) -> PlainFunction:
     batch = node.attribute("batch_dims", 0)
 
     def run(data: Any, indices: Any) -> Any:
@@ -42,7 +40,7 @@ def _gather_nd(node: Node) -> Function:
     return run
 
 
-def _scatter_nd(node: Node) -> Function:
+def _scatter_nd(node: Node) -> PlainFunction:
     def run(data: Any, indices: Any, updates: Any) -> Any:
         found = np.empty(data.shape, data.dtype)
         if node.attribute("reduction", "none") != "none" or not scatter(data, indices, updates, found):
@@ -55,7 +53,7 @@ def _scatter_nd(node: Node) -> Function:
 _INTO = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _scatter_elements(node: Node) -> Function:
+def _scatter_elements(node: Node) -> PlainFunction:
     """Along an axis; what is written twice at one place is there as it was written last, or all of it by the reduction."""
     axis, reduction = node.attribute("axis", 0), node.attribute("reduction", "none")
 
@@ -76,7 +74,7 @@ def _scatter_elements(node: Node) -> Function:
     return run
 
 
-def _nonzero(node: Node) -> Function:
+def _nonzero(node: Node) -> PlainFunction:
     def run(data: Any) -> Any:
         if not data.ndim:
             raise Other
@@ -95,7 +93,7 @@ def _positions(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return found
 
 
-def _topk(node: Node) -> Function:
+def _topk(node: Node) -> PlainFunction:
     axis, largest = node.attribute("axis", -1), bool(node.attribute("largest", 1))
 
     def run(data: Any, count: Any) -> Any:
@@ -107,7 +105,7 @@ def _topk(node: Node) -> Function:
     return run
 
 
-def _compress(node: Node) -> Function:
+def _compress(node: Node) -> PlainFunction:
     axis = node.attribute("axis")
 
     def run(data: Any, condition: Any) -> Any:
@@ -117,7 +115,7 @@ def _compress(node: Node) -> Function:
     return run
 
 
-def _unique(node: Node) -> Function:
+def _unique(node: Node) -> PlainFunction:
     def run(data: Any) -> Any:
         found = unique(data, node.attribute("axis"), bool(node.attribute("sorted", 1)))
         return found[: len(node.outputs)]
@@ -125,7 +123,7 @@ def _unique(node: Node) -> Function:
     return run
 
 
-def _one_hot(node: Node) -> Function:
+def _one_hot(node: Node) -> PlainFunction:
     axis = node.attribute("axis", -1)
 
     def run(indices: Any, depth: Any, values: Any) -> Any:
@@ -140,8 +138,8 @@ def _one_hot(node: Node) -> Function:
     return run
 
 
-def _extreme(largest: bool) -> Callable[[Node], Function]:
-    def make(node: Node) -> Function:
+def _extreme(largest: bool) -> Callable[[Node], PlainFunction]:
+    def make(node: Node) -> PlainFunction:
         axis, kept = node.attribute("axis", 0), bool(node.attribute("keepdims", 1))
         last = bool(node.attribute("select_last_index", 0))
         function = np.argmax if largest else np.argmin
@@ -157,7 +155,7 @@ def _extreme(largest: bool) -> Callable[[Node], Function]:
     return make
 
 
-def _reversed(node: Node) -> Function:
+def _reversed(node: Node) -> PlainFunction:
     """The first elements of each line, as many as it says, the other way round."""
     time, batch = node.attribute("time_axis", 0), node.attribute("batch_axis", 1)
 

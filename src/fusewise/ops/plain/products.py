@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Node
-from fusewise.ops.plain.row import Other, Plain, plain
+from fusewise.ops.plain.row import Other, Plain, PlainFunction, plain
 from fusewise.records import record
 
 __all__ = ["PRODUCTS"]
 
-Function = Callable[..., Any]
 
 _MOST_ELEMENTS = 1 << 26
 """Of windows laid side by side: more are taken tap by tap."""
@@ -78,7 +77,7 @@ def _windows(data: Any, window: _Window) -> Any:
     return seen[(*steps, *(slice(None, None, d) for d in window.dilations))]
 
 
-def _convolution(node: Node) -> Function:
+def _convolution(node: Node) -> PlainFunction:
     groups = node.attribute("group", 1)
 
     def run(data: Any, weights: Any, bias: Any = None) -> Any:
@@ -110,7 +109,7 @@ def _taps(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return product(*map(range, kernel))
 
 
-def _transposed(node: Node) -> Function:
+def _transposed(node: Node) -> PlainFunction:
     """Each input element times all of the kernel, added where the taps lie: a product for all taps, then one addition a tap."""
     groups = node.attribute("group", 1)
 
@@ -149,8 +148,8 @@ def _transposed(node: Node) -> Function:
     return run
 
 
-def _pooling(mean: bool) -> Callable[[Node], Function]:
-    def make(node: Node) -> Function:
+def _pooling(mean: bool) -> Callable[[Node], PlainFunction]:
+    def make(node: Node) -> PlainFunction:
         counts_padding = bool(node.attribute("count_include_pad", 0))
 
         def run(data: Any) -> Any:
@@ -172,7 +171,7 @@ def _pooling(mean: bool) -> Callable[[Node], Function]:
     return make
 
 
-def _gemm(node: Node) -> Function:
+def _gemm(node: Node) -> PlainFunction:
     alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
     turned = [bool(node.attribute(name, 0)) for name in ("transA", "transB")]
 
@@ -207,7 +206,7 @@ def _global_mean(data: Any) -> Any:
     return np.mean(data, axis=tuple(range(2, data.ndim)), keepdims=True)
 
 
-def _einsum(node: Node) -> Function:
+def _einsum(node: Node) -> PlainFunction:
     rule = node.attribute("equation")
 
     def run(*operands: Any) -> Any:

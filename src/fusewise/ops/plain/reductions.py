@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Node
-from fusewise.ops.plain.row import Other, Plain, axes_of
+from fusewise.ops.plain.row import Other, Plain, PlainFunction, axes_of
 
 __all__ = ["REDUCTIONS"]
 
-Function = Callable[..., Any]
 
 _OF_BOOLEANS = ("ReduceMax", "ReduceMin")
 
@@ -21,10 +20,10 @@ def _wide(data: Any) -> Any:
     return data.astype(np.float32) if data.dtype == np.float16 else data
 
 
-def _reduction(op: str, since: int, function: Function, *, floats: bool = False) -> Plain:
+def _reduction(op: str, since: int, function: PlainFunction, *, floats: bool = False) -> Plain:
     """`function(data, axis=, keepdims=)`, of `floats` alone or of all numbers."""
 
-    def make(node: Node) -> Function:
+    def make(node: Node) -> PlainFunction:
         kept, stays = bool(node.attribute("keepdims", 1)), bool(node.attribute("noop_with_empty_axes", 0))
 
         def run(data: Any, axes: Any = None) -> Any:
@@ -55,7 +54,7 @@ def _log_sum_exp(data: Any, **over: Any) -> Any:
     return found if over["keepdims"] else np.squeeze(found, over["axis"])
 
 
-def _softmax(node: Node) -> Function:
+def _softmax(node: Node) -> PlainFunction:
     axis = node.attribute("axis", -1)
 
     def run(data: Any) -> Any:
@@ -66,7 +65,7 @@ def _softmax(node: Node) -> Function:
     return run
 
 
-def _log_softmax(node: Node) -> Function:
+def _log_softmax(node: Node) -> PlainFunction:
     axis = node.attribute("axis", -1)
 
     def run(data: Any) -> Any:
@@ -77,10 +76,10 @@ def _log_softmax(node: Node) -> Function:
     return run
 
 
-def _running(function: Any) -> Callable[[Node], Function]:
+def _running(function: Any) -> Callable[[Node], PlainFunction]:
     """Running sums or products; `exclusive` ones begin with what changes nothing, and `reverse` ones at the end."""
 
-    def make(node: Node) -> Function:
+    def make(node: Node) -> PlainFunction:
         alone, back = bool(node.attribute("exclusive", 0)), bool(node.attribute("reverse", 0))
 
         def run(data: Any, axis: Any) -> Any:
@@ -99,7 +98,7 @@ def _running(function: Any) -> Callable[[Node], Function]:
     return make
 
 
-def _layer_norm(node: Node) -> Function:
+def _layer_norm(node: Node) -> PlainFunction:
     epsilon, axis = node.attribute("epsilon", 1e-5), node.attribute("axis", -1)
 
     def run(data: Any, scale: Any, bias: Any = None) -> Any:
@@ -116,7 +115,7 @@ def _layer_norm(node: Node) -> Function:
     return run
 
 
-def _instance_norm(node: Node) -> Function:
+def _instance_norm(node: Node) -> PlainFunction:
     epsilon = node.attribute("epsilon", 1e-5)
 
     def run(data: Any, scale: Any, bias: Any) -> Any:
@@ -130,7 +129,7 @@ def _instance_norm(node: Node) -> Function:
     return run
 
 
-def _batch_norm(node: Node) -> Function:
+def _batch_norm(node: Node) -> PlainFunction:
     epsilon = node.attribute("epsilon", 1e-5)
 
     def run(data: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:

@@ -10,15 +10,18 @@ import numpy as np
 from fusewise.ir.graph import Node
 from fusewise.records import record
 
-__all__ = ["Evaluator", "Given", "Other", "Plain", "axes_of", "is_number", "of_any", "plain"]
+__all__ = ["Evaluator", "Given", "Other", "Plain", "PlainFunction", "axes_of", "is_number", "of_any", "plain"]
 
 Evaluator = Callable[..., list[Any]]
 """Takes the node's present operands, then its captured values, in order; gives its outputs, None for absent ones.
 
 Tensors are arrays, sequences lists, and an empty optional is None."""
 
-Given = Callable[[Node], Callable[..., Any]]
-"""Takes a node; gives a function of its operands by place, None for absent ones: its output, or a tuple of several."""
+PlainFunction = Callable[..., Any]
+"""Takes operands by place, None for absent ones; gives the output, or a tuple of several."""
+
+Given = Callable[[Node], PlainFunction]
+"""Takes a node; gives a function of its operands."""
 
 
 class Other(Exception):

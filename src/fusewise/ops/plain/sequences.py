@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Node
-from fusewise.ops.plain.row import Other, Plain, of_any
+from fusewise.ops.plain.row import Other, Plain, PlainFunction, of_any
 
 __all__ = ["SEQUENCES"]
-
-Function = Callable[..., Any]
 
 
 def _place(sequence: list[Any], position: Any, last: int) -> int:
@@ -24,11 +21,11 @@ def _place(sequence: list[Any], position: Any, last: int) -> int:
     return at + count * (at < 0)
 
 
-def _at(node: Node) -> Function:
+def _at(node: Node) -> PlainFunction:
     return lambda sequence, position: sequence[_place(sequence, position, len(sequence) - 1)]
 
 
-def _insert(node: Node) -> Function:
+def _insert(node: Node) -> PlainFunction:
     def run(sequence: Any, element: Any, position: Any = None) -> Any:
         at = len(sequence) if position is None else _place(sequence, position, len(sequence))
         return [*sequence[:at], element, *sequence[at:]]
@@ -36,7 +33,7 @@ def _insert(node: Node) -> Function:
     return run
 
 
-def _erase(node: Node) -> Function:
+def _erase(node: Node) -> PlainFunction:
     def run(sequence: Any, position: Any = None) -> Any:
         at = len(sequence) - 1 if position is None else _place(sequence, position, len(sequence) - 1)
         if at < 0:
@@ -46,7 +43,7 @@ def _erase(node: Node) -> Function:
     return run
 
 
-def _joined(node: Node) -> Function:
+def _joined(node: Node) -> PlainFunction:
     axis, new = node.attribute("axis"), bool(node.attribute("new_axis", 0))
 
     def run(sequence: Any) -> Any:
@@ -57,7 +54,7 @@ def _joined(node: Node) -> Function:
     return run
 
 
-def _split(node: Node) -> Function:
+def _split(node: Node) -> PlainFunction:
     axis, kept = node.attribute("axis", 0), bool(node.attribute("keepdims", 1))
 
     def run(data: Any, split: Any = None) -> Any:
@@ -87,11 +84,11 @@ def _parts(data: Any, axis: int, lengths: list[int]) -> list[Any]:
     return found
 
 
-def _has_element(node: Node) -> Function:
+def _has_element(node: Node) -> PlainFunction:
     return lambda value=None: np.array(value is not None)
 
 
-def _element(node: Node) -> Function:
+def _element(node: Node) -> PlainFunction:
     def run(value: Any) -> Any:
         if value is None:
             raise Other
@@ -100,7 +97,7 @@ def _element(node: Node) -> Function:
     return run
 
 
-def _empty(node: Node) -> Function:
+def _empty(node: Node) -> PlainFunction:
     return list
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Node
-from fusewise.ops.plain.row import Other, Plain
+from fusewise.ops.plain.row import Other, Plain, PlainFunction
 
 __all__ = ["SPECTRA"]
-
-Function = Callable[..., Any]
 
 
 def _numbers(signal: Any) -> np.ndarray:
@@ -31,7 +28,7 @@ def _whole(operand: Any) -> int | None:
     return None if operand is None else int(operand.reshape(-1)[0])
 
 
-def _dft(node: Node) -> Function:
+def _dft(node: Node) -> PlainFunction:
     inverse, onesided = (bool(node.attribute(name, 0)) for name in ("inverse", "onesided"))
 
     def run(signal: Any, length: Any = None, axis: Any = None) -> Any:
@@ -53,7 +50,7 @@ def _dft(node: Node) -> Function:
     return run
 
 
-def _stft(node: Node) -> Function:
+def _stft(node: Node) -> PlainFunction:
     onesided = bool(node.attribute("onesided", 1))
 
     def run(signal: Any, step: Any, window: Any = None, length: Any = None) -> Any:

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Node
 from fusewise.ops.corrected_text import distinct, normalized, split_strings
-from fusewise.ops.plain.row import Other, Plain, of_any
+from fusewise.ops.plain.row import Other, Plain, PlainFunction, of_any
 from fusewise.records import record
 
 __all__ = ["TEXT"]
-
-Function = Callable[..., Any]
 
 
 def _concatenated(a: Any, b: Any) -> Any:
     return np.asarray(np.add(a, b, dtype=object))
 
 
-def _normalizer(node: Node) -> Function:
+def _normalizer(node: Node) -> PlainFunction:
     action = node.attribute("case_change_action", "NONE")
     stops = tuple(node.attribute("stopwords") or ())
     sensitive = bool(node.attribute("is_case_sensitive", 0))
     return lambda words: normalized(words, action, stops, sensitive)
 
 
-def _splitter(node: Node) -> Function:
+def _splitter(node: Node) -> PlainFunction:
     delimiter, most = node.attribute("delimiter", ""), node.attribute("maxsplit")
     return lambda words: split_strings(words, delimiter or None, -1 if most is None else most)
 
 
-def _matcher(node: Node) -> Function:
+def _matcher(node: Node) -> PlainFunction:
     match = re.compile(node.attribute("pattern")).fullmatch
 
     def run(words: Any) -> Any:
@@ -100,7 +97,7 @@ def _counted(numbers: np.ndarray, grams: _Grams, skips: int, most: int, found: n
         np.add.at(found, (np.broadcast_to(rows, hit.shape)[hit], grams.places[at[hit]]), 1)
 
 
-def _vectorizer(node: Node) -> Function:
+def _vectorizer(node: Node) -> PlainFunction:
     """Counts of n-grams, or whether they are there at all, times weights; a word that is in none has the number 0."""
     mode, skips = node.attribute("mode"), node.attribute("max_skip_count")
     size = max(node.attribute("ngram_indexes"), default=-1) + 1
