@@ -45,7 +45,18 @@ from fusewise.ir.partition import Partition
 from fusewise.ir.types import ValueType
 from fusewise.lower.account import accounts
 from fusewise.lower.memory import Lifetime, plan_arena, plan_places
-from fusewise.lower.program import SIZES, Buffer, HostStep, KernelCode, NativeStep, Place, Port, Program, StepVersions
+from fusewise.lower.program import (
+    SIZES,
+    Buffer,
+    HostStep,
+    HostValue,
+    KernelCode,
+    NativeStep,
+    Place,
+    Port,
+    Program,
+    StepVersions,
+)
 from fusewise.lower.work import HostWork, lower_partition
 from fusewise.trace import Trace
 
@@ -256,7 +267,7 @@ def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeS
 def _host(step: HostDraft, draft: ProgramDraft, number: Mapping[Area, int]) -> HostStep:
     work = step.work
 
-    def told(value: str, pointer: Pointer | None, kind: ValueType | None) -> tuple[str, Place | None, ValueType | None]:
+    def told(value: str, pointer: Pointer | None, kind: ValueType | None) -> HostValue:
         place = None if pointer is None else Place(number[pointer.area], pointer.offset, pointer.strides)
         return value, place, kind
 

@@ -12,9 +12,8 @@ from itertools import accumulate
 from fusewise.ir.at_sizes import constant_at, type_at
 from fusewise.ir.graph import SizesConstant
 from fusewise.ir.size import evaluate
-from fusewise.ir.types import ValueType
 from fusewise.lower.memory import ALIGNMENT
-from fusewise.lower.program import SIZES, Buffer, HostStep, NativeStep, Place, Program, StepVersions
+from fusewise.lower.program import SIZES, Buffer, HostStep, HostValue, NativeStep, Place, Program, StepVersions
 
 __all__ = ["chosen", "fixed", "fixed_host", "place_offsets"]
 
@@ -117,7 +116,7 @@ def fixed_host(step: HostStep, values: Mapping[str, int]) -> HostStep:
     def number(size: int) -> int:
         return evaluate(size, values)
 
-    def operand(one: tuple[str, Place | None, ValueType | None]) -> tuple[str, Place | None, ValueType | None]:
+    def operand(one: HostValue) -> HostValue:
         name, place, kind = one
         return name, _place(place, number), None if kind is None else type_at(kind, values)
 

@@ -30,6 +30,7 @@ __all__ = [
     "DataPosition",
     "Extent",
     "HostStep",
+    "HostValue",
     "KernelCode",
     "NativeStep",
     "PackedInParts",
@@ -241,6 +242,10 @@ class StepVersions:
         return self.first.group
 
 
+HostValue = tuple[str, Place | None, ValueType | None]
+"""Name, and place and type of a static tensor in the memory of the program; anything else is an object."""
+
+
 @record(frozen=True, slots=True)
 class HostStep:
     """Run nodes, in order, on the host; `reasons` has, for each, why it is not native.
@@ -251,8 +256,8 @@ class HostStep:
 
     nodes: tuple[Node, ...]
     opset: int
-    reads: tuple[tuple[str, Place | None, ValueType | None], ...]
-    writes: tuple[tuple[str, Place | None, ValueType | None], ...]
+    reads: tuple[HostValue, ...]
+    writes: tuple[HostValue, ...]
     reasons: tuple[str, ...] = ()
     group: int = -1
 

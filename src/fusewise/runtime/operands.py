@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import ShapeContradicted
-from fusewise.ir.types import TensorType, ValueType
-from fusewise.lower.program import Place
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import HostValue, Place
 from fusewise.runtime.arena import RunMemory
 
-__all__ = ["Reader", "Value", "Writing", "apart", "checked", "lies_in", "reader", "writing"]
+__all__ = ["Reader", "Writing", "apart", "checked", "lies_in", "reader", "writing"]
 
-Value = tuple[str, Place | None, ValueType | None]
-"""Name, and place and type of a static tensor in the program's memory; anything else is an object."""
 
 Reader = Callable[[RunMemory, Mapping[str, Any]], Any]
 """Gives an array that may not be written to, or an object."""
@@ -24,13 +22,13 @@ Writing = Callable[[RunMemory, dict[str, Any], Any, Sequence[Any]], None]
 """Takes a result, and the operands that lie in the program's memory."""
 
 
-def lies_in(value: Value) -> tuple[Place, TensorType] | None:
+def lies_in(value: HostValue) -> tuple[Place, TensorType] | None:
     """Where a static tensor lies, and its type; None for an object."""
     _, place, kind = value
     return (place, kind) if place is not None and isinstance(kind, TensorType) else None
 
 
-def reader(value: Value) -> Reader:
+def reader(value: HostValue) -> Reader:
     """Reads one value in every run of one program."""
     name, found = value[0], lies_in(value)
     if found is None:
@@ -54,7 +52,7 @@ def reader(value: Value) -> Reader:
     return read
 
 
-def writing(value: Value, who: str) -> Writing:
+def writing(value: HostValue, who: str) -> Writing:
     """Puts one value, which the node `who` gives, where it belongs, in every run of one program."""
     name, found = value[0], lies_in(value)
     if found is None:

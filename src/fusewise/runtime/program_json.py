@@ -24,6 +24,7 @@ from fusewise.lower.program import (
     DataPosition,
     Extent,
     HostStep,
+    HostValue,
     NativeStep,
     Place,
     Port,
@@ -201,9 +202,6 @@ def sites_to_json(sites: Sequence[DataPosition]) -> list[Any]:
     return [[s.node, s.op, s.operand, to_json(s.low), to_json(s.high), s.wraps] for s in sites]
 
 
-Operand = tuple[str, Place | None, ValueType | None]
-
-
 def host_to_json(step: HostStep) -> Json:
     """A host step with its nodes."""
     from fusewise.runtime.node_json import node_to_json
@@ -218,7 +216,7 @@ def host_to_json(step: HostStep) -> Json:
     }
 
 
-def _operand(operand: Operand) -> list[Any]:
+def _operand(operand: HostValue) -> list[Any]:
     name, place, kind = operand
     return [name, None if place is None else _place(place), None if kind is None else type_to_json(kind)]
 
@@ -299,7 +297,7 @@ class ProgramReader:
         writes = tuple(self.operand(*write) for write in found["writes"])
         return HostStep(nodes, found["opset"], reads, writes, tuple(found["reasons"]), found["group"])
 
-    def operand(self, name: str, place: Any, kind: Json | None) -> Operand:
+    def operand(self, name: str, place: Any, kind: Json | None) -> HostValue:
         found = None if place is None else self.place(*place)
         return name, found, None if kind is None else type_from_json(kind, self.symbols)
 

@@ -14,11 +14,11 @@ import numpy as np
 from fusewise.ir.graph import Constant, Graph
 from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType, ValueType
-from fusewise.lower.program import HostStep, Program
+from fusewise.lower.program import HostStep, HostValue, Program
 from fusewise.runtime.arena import RunMemory
 from fusewise.runtime.hoststep import HostCall, host_call, manner_of
 from fusewise.runtime.nested import Build, Nested
-from fusewise.runtime.operands import Value, lies_in, reader, writing
+from fusewise.runtime.operands import lies_in, reader, writing
 
 __all__ = ["HostParts", "HostStage", "may_be_native"]
 
@@ -33,8 +33,8 @@ class HostStage:
         self,
         first: HostStep,
         nested: Nested,
-        reads: Sequence[Value],
-        writes: Sequence[Value],
+        reads: Sequence[HostValue],
+        writes: Sequence[HostValue],
         makers: Mapping[str, str],
     ) -> None:
         self.label, self.group, self.nested = first.label, first.group, nested
@@ -89,7 +89,7 @@ class HostParts:
             return
         numbers = {number for number, _, _ in steps}
         made = {name for _, step, _ in steps for node in step.nodes for name in node.writes}
-        reads: dict[str, Value] = {}
+        reads: dict[str, HostValue] = {}
         for value in (read for _, step, _ in steps for read in step.reads):
             if value[0] not in made and value[0] not in self._constants:
                 reads.setdefault(value[0], value)

@@ -9,7 +9,7 @@ from typing import Any
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.opcodes import constant, operation
 from fusewise.codegen.nest.tile import Accumulate, Reduction
-from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Value, When
+from fusewise.codegen.nest.tree import Block, For, Int, NestNode, Operation, Repeat, Value, When
 
 __all__ = ["expected_operations"]
 
@@ -51,7 +51,7 @@ class _Call:
     def block(self, nodes: Block) -> int:
         return len(nodes) + sum(map(self.node, nodes))
 
-    def node(self, node: Node) -> int:
+    def node(self, node: NestNode) -> int:
         if isinstance(node, Operation):
             return self.operation(node)
         if isinstance(node, For):

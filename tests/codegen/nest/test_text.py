@@ -27,7 +27,7 @@ from fusewise.codegen.nest.tree import (
     Block,
     For,
     Int,
-    Node,
+    NestNode,
     Operation,
     Repeat,
     Stage,
@@ -42,7 +42,7 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT32
 from fusewise.lower.task import Task
 
 
-def _of_blocks(nodes: Block) -> Iterator[Node]:
+def _of_blocks(nodes: Block) -> Iterator[NestNode]:
     for node in nodes:
         yield node
         for name in ("body", "then", "otherwise", "first"):
@@ -175,7 +175,7 @@ class Odd:
     def block(self, depth: int) -> Block:
         return self.several(lambda: self.node(depth))
 
-    def node(self, depth: int) -> Node:
+    def node(self, depth: int) -> NestNode:
         leaves = [self.operation, self.results]
         others = [self.loop, self.when, self.repeat, self.stage, self.accumulate]
         which = self.draw(st.integers(0, len(leaves) + (len(others) if depth else 0) - 1))

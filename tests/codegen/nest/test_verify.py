@@ -18,7 +18,7 @@ from fusewise.codegen.nest.instruction import FUSED
 from fusewise.codegen.nest.parse import parsed
 from fusewise.codegen.nest.rules import SIGNATURES
 from fusewise.codegen.nest.tile import Accumulate, Meanwhile, Tile
-from fusewise.codegen.nest.tree import For, Node, Operation, Repeat, StoreAccumulator, Value, When
+from fusewise.codegen.nest.tree import For, NestNode, Operation, Repeat, StoreAccumulator, Value, When
 from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.errors import BrokenKernel
@@ -34,11 +34,11 @@ def body(lines: str, arguments: str = "ptr %a0, i64 %a1, float %a2, <4 x float> 
     return read(f"table @t: i8 = 1, 2\nfunction k({arguments}) -> {result} {{\n{lines}\n{end}}}\n")
 
 
-def changed(kind: type[Node], given: Module | None = None, **changes: Any) -> Module:
+def changed(kind: type[NestNode], given: Module | None = None, **changes: Any) -> Module:
     """The good program, or another, with other fields in its nodes of a kind."""
 
-    def other(node: Any) -> Node:
-        found: Node = node._replace(**changes) if isinstance(node, tuple) else replace(node, **changes)
+    def other(node: Any) -> NestNode:
+        found: NestNode = node._replace(**changes) if isinstance(node, tuple) else replace(node, **changes)
         return found
 
     module = read() if given is None else given

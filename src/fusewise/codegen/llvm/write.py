@@ -16,7 +16,7 @@ from fusewise.codegen.nest.tree import (
     Composite,
     For,
     Int,
-    Node,
+    NestNode,
     Operation,
     Repeat,
     Stage,
@@ -123,7 +123,7 @@ class _Body:
             else:
                 _plain(self, node)
 
-    def control(self, node: Node) -> None:
+    def control(self, node: NestNode) -> None:
         if isinstance(node, For):
             self.loop(node)
         elif isinstance(node, When):

@@ -14,7 +14,7 @@ from fusewise.codegen.nest.tree import (
     Block,
     For,
     Int,
-    Node,
+    NestNode,
     Operation,
     Repeat,
     Stage,
@@ -81,7 +81,7 @@ class Function:
         self.hides_counters = False
         self.sizes_at: Value | None = None
         self.values = 0
-        self._nodes: list[Node] = []
+        self._nodes: list[NestNode] = []
 
     @property
     def body(self) -> Block:
@@ -457,7 +457,7 @@ class Function:
         """Give a value another name."""
         self._nodes.append(Operation("same", name, (value,)))
 
-    def append(self, node: Node) -> None:
+    def append(self, node: NestNode) -> None:
         """Append a node that was made elsewhere."""
         self._nodes.append(node)
 

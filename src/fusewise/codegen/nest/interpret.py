@@ -25,7 +25,18 @@ from fusewise.codegen.nest.opcodes import (
 )
 from fusewise.codegen.nest.spelling import element_bytes
 from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, WithTiles
-from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Stage, StoreAccumulator, Value, When
+from fusewise.codegen.nest.tree import (
+    Block,
+    For,
+    Int,
+    NestNode,
+    Operation,
+    Repeat,
+    Stage,
+    StoreAccumulator,
+    Value,
+    When,
+)
 from fusewise.lower.task import ACC, Operand, Store
 from fusewise.ops.expr import Expr, binary, const, index, substitute, substitute_indices, walk
 from fusewise.ops.interpret import evaluate_expression
@@ -113,7 +124,7 @@ class _Frame:
                 self.control(node)
         return None
 
-    def control(self, node: Node) -> None:
+    def control(self, node: NestNode) -> None:
         if isinstance(node, For):
             self.loop(node)
         elif isinstance(node, When):

@@ -23,7 +23,18 @@ from fusewise.codegen.nest.tile import (
     WithTiles,
 )
 from fusewise.codegen.nest.tokens import Tokens
-from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Stage, StoreAccumulator, Value, When
+from fusewise.codegen.nest.tree import (
+    Block,
+    For,
+    Int,
+    NestNode,
+    Operation,
+    Repeat,
+    Stage,
+    StoreAccumulator,
+    Value,
+    When,
+)
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import DTYPES, DType
 from fusewise.lower.task import Task
@@ -213,7 +224,7 @@ class _Reader(Tokens):
 
     def _block(self) -> Block:
         """Nodes up to the end of their block."""
-        found: list[Node] = []
+        found: list[NestNode] = []
         while not self._is(*_ENDS):
             if self._kind() == "end":
                 raise ValueError("a block has no end")
@@ -222,7 +233,7 @@ class _Reader(Tokens):
                 self._expect("\n")
         return tuple(found)
 
-    def _node(self) -> Node:
+    def _node(self) -> NestNode:
         results = self._results()
         if self._meets("for"):
             return self._loop(results)

@@ -37,7 +37,7 @@ from fusewise.codegen.nest.tree import (
     Composite,
     For,
     Int,
-    Node,
+    NestNode,
     Operation,
     Repeat,
     Stage,
@@ -203,7 +203,7 @@ class _Printed:
         for node in nodes:
             yield from self._node(node, indent)
 
-    def _node(self, node: Node, indent: str) -> Iterator[str]:
+    def _node(self, node: NestNode, indent: str) -> Iterator[str]:
         if isinstance(node, Operation):
             yield indent + self._operation(node)
         elif isinstance(node, For):

@@ -26,7 +26,7 @@ __all__ = [
     "Composite",
     "For",
     "Int",
-    "Node",
+    "NestNode",
     "Operation",
     "Repeat",
     "Stage",
@@ -152,8 +152,8 @@ class StoreAccumulator(Composite):
     count: int
 
 
-Node = Operation | For | When | Repeat | Stage | Composite
-Block = tuple[Node, ...]
+NestNode = Operation | For | When | Repeat | Stage | Composite
+Block = tuple[NestNode, ...]
 
 
 class Table(NamedTuple):

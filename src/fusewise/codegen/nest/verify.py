@@ -18,7 +18,7 @@ from fusewise.codegen.nest.tile import Accumulate, AccumulateTiles, Meanwhile, R
 from fusewise.codegen.nest.tree import (
     For,
     Int,
-    Node,
+    NestNode,
     Operation,
     Repeat,
     Stage,
@@ -139,7 +139,7 @@ class _Checked:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def _block(self, nodes: Iterable[Node]) -> None:
+    def _block(self, nodes: Iterable[NestNode]) -> None:
         for node in nodes:
             if isinstance(node, Operation):
                 self._operation(node)

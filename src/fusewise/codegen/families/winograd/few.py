@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
+from fusewise.codegen.families.winograd.plan import ChannelBlock, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.instruction import multiply_add
@@ -35,7 +35,7 @@ def emit_few_products(
     products: Value,
     taps: Callable[[Int], Value],
     tile: Int,
-    block: Block,
+    block: ChannelBlock,
 ) -> None:
     """Add a block of input channels to the products of one panel and of the register tile that begins with `tile`, or begin these
     with channel 0.
@@ -114,7 +114,7 @@ def _taken(plan: WinogradPlan, row: int, positions: Sequence[int]) -> list[tuple
 def _row(
     a: Arithmetic,
     plan: WinogradPlan,
-    block: Block,
+    block: ChannelBlock,
     row: int,
     operands: tuple[Value, Value],
     taken: Sequence[tuple[int, int]],
@@ -150,7 +150,7 @@ def _row(
 
 
 def keep_products(
-    f: Function, plan: WinogradPlan, places: Sequence[Value], sums: Sequence[Value], block: Block
+    f: Function, plan: WinogradPlan, places: Sequence[Value], sums: Sequence[Value], block: ChannelBlock
 ) -> None:
     """Store the sums of the first block of channels of the first phase, add those of the others."""
     kind = plan.tile.kind

@@ -41,7 +41,7 @@ from fusewise.codegen.families.winograd.input import BLOCK, Transform, emit_inpu
 from fusewise.codegen.families.winograd.lines import FETCHED_AHEAD, emit_line_products
 from fusewise.codegen.families.winograd.output import OUTPUT_LEVEL, OutputStrip, emit_outputs
 from fusewise.codegen.families.winograd.plan import (
-    Block,
+    ChannelBlock,
     FreeWinogradSchedule,
     Planes,
     WinogradSchedule,
@@ -242,7 +242,7 @@ def _reduce(s: OutputStrip, first: Int, count: Int, low: Int, high: Int) -> None
     f, plan = s.f, s.plan
     depth, inputs = plan.depth, plan.planes.channels
 
-    def reduce(block: Block) -> None:
+    def reduce(block: ChannelBlock) -> None:
         if plan.in_registers:
 
             def taps(channel: Int) -> Value:
@@ -263,19 +263,19 @@ def _reduce(s: OutputStrip, first: Int, count: Int, low: Int, high: Int) -> None
 
     def blocks(phase: int, first: int, beyond: int) -> None:
         whole = first + (beyond - first) // depth * depth
-        f.loop(first, whole, depth, lambda start, _: reduce(Block(start, depth, phase)), rolled=True)
+        f.loop(first, whole, depth, lambda start, _: reduce(ChannelBlock(start, depth, phase)), rolled=True)
         if whole < beyond:
-            reduce(Block(whole, beyond - whole, phase))
+            reduce(ChannelBlock(whole, beyond - whole, phase))
 
     if depth == inputs:
-        reduce(Block(0, inputs))
+        reduce(ChannelBlock(0, inputs))
         return
     parts = plan.planes.phases if plan.planes.is_phased else 1
     for phase in range(parts):
         blocks(phase, inputs // parts * phase, inputs // parts * (phase + 1))
 
 
-def _reduce_in_memory(s: OutputStrip, block: Block, first: Int, count: Int, low: Int, high: Int) -> None:
+def _reduce_in_memory(s: OutputStrip, block: ChannelBlock, first: Int, count: Int, low: Int, high: Int) -> None:
     """The same of one block, its filters transformed in memory: all at once, or two rows of positions at a time."""
     f, plan = s.f, s.plan
     beside, across = f.sub(high, low), plan.form.columns.span
@@ -326,7 +326,7 @@ def _fetch(s: OutputStrip, first: Value, lines: int) -> None:
         s.f.prefetch(s.f.at(first, line * LINE_BYTES // 4))
 
 
-def _filters(s: OutputStrip, block: Block, panel: Int, beside: Int) -> None:
+def _filters(s: OutputStrip, block: ChannelBlock, panel: Int, beside: Int) -> None:
     """Transform a block of a panel's filters."""
     plan, tile = s.plan, s.plan.tile
 
@@ -338,7 +338,7 @@ def _filters(s: OutputStrip, block: Block, panel: Int, beside: Int) -> None:
     _each_filter(s, block, panel, beside, True, transform)
 
 
-def _filters_of_rows(s: OutputStrip, block: Block, panel: Int, places: Sequence[int]) -> None:
+def _filters_of_rows(s: OutputStrip, block: ChannelBlock, panel: Int, places: Sequence[int]) -> None:
     """The same for some rows of positions of one panel; taps come from memory for the first of them."""
     f, plan, tile = s.f, s.plan, s.plan.tile
     (high, wide), (rows, columns) = plan.planes.taps_of(block.phase), plan.form
@@ -356,7 +356,12 @@ def _filters_of_rows(s: OutputStrip, block: Block, panel: Int, places: Sequence[
 
 
 def _each_filter(
-    s: OutputStrip, block: Block, panel: Int, beside: Int, fetched: bool, transform: Callable[[Value, Value], None]
+    s: OutputStrip,
+    block: ChannelBlock,
+    panel: Int,
+    beside: Int,
+    fetched: bool,
+    transform: Callable[[Value, Value], None],
 ) -> None:
     """`transform(given, made)` for every channel of a block and vector of a panel: where its taps lie and its values go, behind
     those of `beside` panels. Taps of later channels are `fetched` meanwhile."""
@@ -401,7 +406,7 @@ def _run(s: OutputStrip, position: Value, first: Int, count: Int) -> tuple[Int, 
 
 
 def _products(
-    s: OutputStrip, block: Block, position: Value, among: Int, run: tuple[Int, Int], panels: tuple[Int, Int]
+    s: OutputStrip, block: ChannelBlock, position: Value, among: Int, run: tuple[Int, Int], panels: tuple[Int, Int]
 ) -> None:
     """One position's product of a run of the strip's tiles and the columns of some panels (the first, and how many), over a block.
     `among` is the position's number among those whose filters are there.

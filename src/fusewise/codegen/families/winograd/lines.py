@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.winograd.few import keep_products
-from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
+from fusewise.codegen.families.winograd.plan import ChannelBlock, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
 from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value
@@ -42,7 +42,7 @@ class _Lines:
 
     a: Arithmetic
     plan: WinogradPlan
-    block: Block
+    block: ChannelBlock
     taps: Value
     inputs: Value
     lines: Value
@@ -70,7 +70,7 @@ def emit_line_products(
     scratch: tuple[Value, Value, Value],
     taps: Value,
     tiles: tuple[Int, Int],
-    block: Block,
+    block: ChannelBlock,
 ) -> None:
     """Add a block of input channels to the products of one panel, or begin these with channel 0.
 

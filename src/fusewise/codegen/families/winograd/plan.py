@@ -28,7 +28,7 @@ from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.records import record
 
-__all__ = ["Block", "FreeWinogradSchedule", "Planes", "WinogradPlan", "WinogradSchedule", "plan_of", "planes_of"]
+__all__ = ["ChannelBlock", "FreeWinogradSchedule", "Planes", "WinogradPlan", "WinogradSchedule", "plan_of", "planes_of"]
 
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -198,7 +198,7 @@ class FreeWinogradSchedule(WinogradSchedule):
     trims: bool = False
 
 
-class Block(NamedTuple):
+class ChannelBlock(NamedTuple):
     """Input channels of a phase that are reduced together: the first, and how many."""
 
     start: Int
