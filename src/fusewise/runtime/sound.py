@@ -301,6 +301,8 @@ def host_step_problems(
     """What does not fit in a host step; values that are `known` by name are objects of the host."""
     if not is_count(step.opset) or not step.nodes:
         yield f"{where} has no nodes of an opset"
+    if not all(isinstance(reason, str) for reason in step.reasons):
+        yield f"{where} runs on the host for no reason"
     for name, place, kind in step.reads:
         if place is None or not isinstance(kind, TensorType):
             if name not in known:

@@ -52,6 +52,7 @@ class Bindings:
         self.shared: dict[str, int] = {}
         self.kept = 0
         self.launched = 0
+        self.parameters: list[tuple[int, int]] | None = None
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
@@ -176,6 +177,14 @@ class Bindings:
     def cuModuleGetFunction(self, module: Any, name: bytes) -> Any:
         assert name.decode() == module[2]
         return OK, module[2]
+
+    def cuFuncGetParamInfo(self, function: str, number: int) -> Any:
+        """Where a parameter of a kernel lies, and its size; an old driver has no such function."""
+        if self.parameters is None:
+            raise RuntimeError('Function "cuFuncGetParamInfo" not found')
+        if number >= len(self.parameters):
+            return CUresult.CUDA_ERROR_INVALID_VALUE, None, None
+        return OK, *self.parameters[number]
 
     def cuFuncSetAttribute(self, function: str, attribute: str, value: int) -> Any:
         self.shared[function] = value

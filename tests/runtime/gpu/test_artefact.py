@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,20 @@ from tests.runtime.gpu.kernels import needs_triton
 from tests.runtime.gpu.programs import COUNT, DIAMOND, expected, program_of, vectors
 from tests.runtime.gpu.sharing import share
 
-from fusewise.codegen.gpu.program import GpuProgram, GpuStep, check_program
+from fusewise.codegen.gpu.program import GpuBuffer, GpuProgram, GpuStep, check_program
 from fusewise.compiled import Model, open_compiled
 from fusewise.errors import FusewiseError, InvalidModel, ResourceLimit, UsageError
 from fusewise.ir.graph import Constant
-from fusewise.lower.program import DataPosition, Packing
-from fusewise.runtime.gpu import drivers
+from fusewise.lower.program import DataPosition, HostStep, Packing, Place
+from fusewise.runtime import container
+from fusewise.runtime.gpu import artefact, drivers
 from fusewise.runtime.gpu.driver import Cubin, NoDriver, WrongArchitecture
+from fusewise.runtime.gpu.executable import GpuExecutable
 from fusewise.runtime.gpu.fake import FakeDriver
-from fusewise.runtime.gpu.program_json import gpu_program_from_json, gpu_program_to_json
+from fusewise.runtime.gpu.program_json import cubin_to_json, gpu_program_from_json, gpu_program_to_json
 from fusewise.runtime.gpu.runner import GpuContents, GpuRunner, packed
 from fusewise.runtime.gpu.sound import check_file
+from fusewise.version import VERSION
 
 W = vectors("w", seed=9)
 LINES = [*DIAMOND, ("h", "Relu", ("f",)), ("g", "neg", ("h",))]
@@ -230,6 +234,9 @@ WRONG = {
     "input 'x' lies nowhere.*": _with("inputs", buffer=-1),
     "not called by different names": _with("inputs", name="y"),
     "output 'g' lies nowhere": _with("outputs", buffer=99),
+    "step 6 runs on the host for no reason": lambda given: replace(
+        given, steps=(*given.steps[:6], replace(given.steps[6], reasons=([1],)), *given.steps[7:])
+    ),
     "output 'q' lies nowhere": _with("outputs", name="q", buffer=-1),
 }
 
@@ -295,3 +302,82 @@ def test_any_change_is_refused_or_keeps_every_range_inside_its_buffer(changes):
             )
     for port in found.inputs:
         assert port.type.nbytes == found.buffers[port.buffer].nbytes
+
+
+def forged(path: Path, changes: Sequence[tuple[tuple[Any, ...], Any]], flips: Sequence[int]) -> None:
+    """A file with other words in its manifest and other bytes in its sections, and checksums that are right."""
+    stated = json.loads(json.dumps({**said_by(CONTENTS), "notes": model().notes}))
+    for at, value in changes:
+        holder = stated
+        for key in at[:-1]:
+            holder = holder[key]
+        holder[at[-1]] = value
+    sections = [bytearray(one) for one in sections_of(CONTENTS)]
+    for flip in flips:
+        block = sections[flip % len(sections)]
+        block[flip // len(sections) % len(block)] ^= 1 << flip % 8
+    path.write_bytes(b"".join(container.written(VERSION, stated, [memoryview(one) for one in sections])))
+
+
+def said_by(contents: GpuContents) -> dict[str, Any]:
+    return {
+        artefact.MARK: gpu_program_to_json(contents.program),
+        "cubins": [cubin_to_json(one) for one in contents.cubins or ()],
+        "constants": list(BLOCKS),
+    }
+
+
+def sections_of(contents: GpuContents) -> list[bytes]:
+    return [*(one.image for one in contents.cubins or ()), *(bytes(block.data) for block in BLOCKS.values())]
+
+
+SAID = said_by(CONTENTS)
+FILE_PATHS = sorted((path for path in places(SAID) if "source" not in path), key=repr)
+NEAR = st.sampled_from(
+    [0, 1, 2, 8, 255, 256, 280, 281, 512, 1 << 20, 1 << 40, 1 << 61, "x", "y", "arena", "host", "output"]
+)
+
+
+@needs_triton
+def test_a_forged_file_is_refused_or_runs_within_its_memory(device, monkeypatch, tmp_path):
+    """The simulated device holds every access against what a launch says it touches, and every copy against what is allocated."""
+    opened, held, told = share(monkeypatch, device), device.allocations, list[str]()
+
+    @settings(max_examples=80, deadline=None)
+    @given(
+        st.lists(st.tuples(st.sampled_from(FILE_PATHS), NEAR | ODD), max_size=2),
+        st.lists(st.integers(0, 1 << 20), max_size=2),
+    )
+    def run(changes, flips):
+        forged(tmp_path / "m.fw", changes, flips)
+        try:
+            with open_compiled(tmp_path / "m.fw") as found:
+                answers = found.run(None, FEEDS)
+        except FusewiseError as error:
+            told.append(str(error))
+        else:
+            assert len(answers) == 2
+
+    run()
+    assert told and not any("\n" in sentence for sentence in told)
+    assert all(one.is_closed for one in opened) and device.allocations == held
+
+
+def test_memory_of_the_host_that_nobody_has_is_not_asked_for(monkeypatch, tmp_path):
+    """A host step's memory is no port's and no kernel's, so that only what a file says of it speaks of its size."""
+    device = FakeDriver("sm_90")
+    share(monkeypatch, device)
+    huge = GpuBuffer("host", 1 << 45, value="h")
+    given = CONTENTS.program
+    only = replace(given, buffers=(*given.buffers, huge), steps=(*given.steps, _touching(given, len(given.buffers))))
+    with pytest.raises(ResourceLimit, match="what the model keeps in the host's memory would take"):
+        GpuExecutable(only, device)
+    assert not device.allocations and not device.pinned_bytes
+    device.close()
+
+
+def _touching(given: GpuProgram, buffer: int) -> HostStep:
+    """The program's host step, with its result in a buffer of its own."""
+    step = next(one for one in given.steps if isinstance(one, HostStep))
+    ((name, _, kind),) = step.writes
+    return replace(step, writes=((name, Place(buffer, 0), kind),))

@@ -9,9 +9,11 @@ import pytest
 from tests.runtime.gpu.bindings import Bindings
 from tests.runtime.gpu.programs import DIAMOND, expected, program_of, vectors
 
-from fusewise.errors import FusewiseError
+from fusewise.errors import FusewiseError, InvalidModel
+from fusewise.ir.dtypes import dtype_named
 from fusewise.runtime.gpu import cuda
 from fusewise.runtime.gpu.cuda import CudaDriver
+from fusewise.runtime.gpu.dlpack import DeviceArray
 from fusewise.runtime.gpu.driver import (
     Cubin,
     DeviceLost,
@@ -204,3 +206,62 @@ def test_the_real_bindings_have_all_that_is_called():
     except RuntimeError:
         with pytest.raises(FusewiseError, match="no driver of NVIDIA's"):
             CudaDriver()
+
+
+def test_what_was_pinned_is_given_back_with_the_program(opened, bindings):
+    """A driver outlives many programs where groups are timed one after the other."""
+    for _ in range(3):
+        diamond(opened).close()
+        assert not bindings.memory and not opened._pinned
+
+
+def test_kernels_that_are_refused_leave_no_module(opened, bindings):
+    program = program_of(DIAMOND, ["x", "y"], ["f", "d"], W)
+    for number, cubin in enumerate(cubins_of(program, shared_bytes=100_000)[:2]):
+        bindings.fail["cuFuncSetAttribute" if number else "cuModuleGetFunction"] = "CUDA_ERROR_INVALID_VALUE"
+        with pytest.raises(LaunchRefused, match="INVALID_VALUE"):
+            opened.load(program.kernels[number], cubin)
+        assert not [one for one in bindings.held if one != 7] and not opened._modules
+    with pytest.raises(LaunchRefused, match="has an edge from 1 to 0"):
+        opened.graph([None, None], [(1, 0)])
+    assert not [one for one in bindings.held if one != 7]
+
+
+@pytest.mark.parametrize(
+    "found, fits",
+    [
+        ([(0, 8), (8, 8), (16, 8), (24, 8)], True),
+        ([(0, 8), (8, 8), (16, 8)], True),
+        ([(0, 8), (8, 8), (16, 8), (24, 8), (32, 8)], False),
+        ([(0, 8), (8, 4096), (16, 8), (24, 8)], False),
+        ([(0, 8), (8, 8), (4096, 8), (24, 8)], False),
+        (None, True),
+    ],
+    ids=["as stated", "fewer", "more", "wide", "elsewhere", "an old driver"],
+)
+def test_a_kernel_with_other_parameters_than_its_file_says_is_not_launched(opened, bindings, found, fits):
+    """A launch reads as many pointers as the machine code wants: of a hostile file, beyond those that there are."""
+    program = program_of([("f", "neg", ("x",))], ["x"], ["f"], {})
+    bindings.parameters = found
+    if fits:
+        opened.unload(opened.load(program.kernels[0], cubins_of(program)[0]))
+    else:
+        with pytest.raises(InvalidModel, match="does not take the 2 pointers that its file says"):
+            opened.load(program.kernels[0], cubins_of(program)[0])
+
+
+def test_a_run_after_one_whose_launches_could_not_be_pointed_is_right(opened, bindings):
+    feeds = vectors("x", "y")
+    wanted = expected(DIAMOND, feeds, W)
+    with diamond(opened) as model:
+        address = opened.allocate(feeds["x"].nbytes)
+        opened.copy_in(address, feeds["x"])
+        there = DeviceArray(address, feeds["x"].shape, dtype_named("float32"), opened.place, read=lambda: feeds["x"])
+        bindings.fail["cuGraphExecKernelNodeSetParams"] = "CUDA_ERROR_INVALID_VALUE"
+        with pytest.raises(LaunchRefused):
+            model.run(None, {**feeds, "x": there})
+        for given in (there, feeds["x"], there):
+            f, d = model.run(None, {**feeds, "x": given})
+            np.testing.assert_array_equal(f, wanted["f"])
+            np.testing.assert_array_equal(d, wanted["d"])
+    opened.free(address)

@@ -47,8 +47,9 @@ class TritonCompiler:
     def __init__(self, processes: int = 1) -> None:
         self._count = processes
         self._processes: SimpleQueue[TritonProcess] = SimpleQueue()
-        for _ in range(processes):
-            self._processes.put(TritonProcess(_JOB, environment=_ENVIRONMENT))
+        self._all = tuple(TritonProcess(_JOB, environment=_ENVIRONMENT) for _ in range(processes))
+        for process in self._all:
+            self._processes.put(process)
 
     def __enter__(self) -> TritonCompiler:
         return self
@@ -120,8 +121,11 @@ class TritonCompiler:
                     made[waiting[done]] = done.result()
                     if progress is not None:
                         progress(len(made), len(missing))
-            except BaseException:
+            except BaseException as error:
                 threads.shutdown(wait=False, cancel_futures=True)
+                if not isinstance(error, FusewiseError):  # an interrupt, say: nobody waits for what is being compiled
+                    for process in self._all:
+                        process.interrupt()
                 raise
         return {key: made[key] for key in missing}
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.codegen.gpu.kernel import GpuKernel
-from fusewise.errors import FusewiseError
+from fusewise.errors import FusewiseError, InvalidModel
 from fusewise.records import record
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.gpu.driver import (
@@ -148,6 +148,12 @@ class CudaDriver:
         self._pinned.append(address)
         return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
+    def unpin(self, block: np.ndarray) -> None:
+        address = address_of(block)
+        self._pinned.remove(address)
+        with self._here():
+            self._call("cuMemFreeHost", address)
+
     def holds(self, address: int, nbytes: int) -> bool:
         of = self._cuda.CUpointer_attribute
         with self._here():
@@ -180,11 +186,42 @@ class CudaDriver:
         with self._here():
             module = self._call("cuModuleLoadData", cubin.image, what=what)
             self._modules.append(module)
-            handle = self._call("cuModuleGetFunction", module, cubin.symbol.encode(), what=what)
-            if cubin.shared_bytes > _PLAIN_SHARED_BYTES:
-                asked = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                self._call("cuFuncSetAttribute", handle, asked, cubin.shared_bytes, what=what)
-        return _Function(handle, cubin, module)
+            try:
+                return _Function(self._function(module, cubin, what), cubin, module)
+            except BaseException:
+                self._modules.remove(module)
+                with suppress(FusewiseError):
+                    self._call("cuModuleUnload", module)
+                raise
+
+    def _function(self, module: Any, cubin: Cubin, what: str) -> Any:
+        """The kernel of a module, allowed the shared memory that it needs."""
+        handle = self._call("cuModuleGetFunction", module, cubin.symbol.encode(), what=what)
+        if self._takes_others(handle, cubin.parameters + cubin.hidden):
+            raise InvalidModel(
+                f"{what} does not take the {cubin.parameters} pointers that its file says: compile it again"
+            )
+        if cubin.shared_bytes > _PLAIN_SHARED_BYTES:
+            asked = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._call("cuFuncSetAttribute", handle, asked, cubin.shared_bytes, what=what)
+        return handle
+
+    def _takes_others(self, handle: Any, count: int) -> bool:
+        """Does the machine code of a kernel have others than so many parameters of 8 bytes? A launch reads as many as it has.
+        Drivers before CUDA 12.4 do not tell."""
+        tell = getattr(self._cuda, "cuFuncGetParamInfo", None)
+        if tell is None:
+            return False
+        for number in range(count + 1):
+            try:
+                status, *found = tell(handle, number)
+            except RuntimeError:  # the bindings do not find it in the driver
+                return False
+            if status.name != "CUDA_SUCCESS":
+                return False
+            if number == count or [int(one) for one in found] != [8 * number, 8]:
+                return True
+        return False
 
     def unload(self, function: _Function) -> None:
         with self._here():
@@ -300,13 +337,13 @@ class CudaGraph:
 
     def __init__(self, driver: CudaDriver, launches: Sequence[Launch], edges: Sequence[tuple[int, int]]) -> None:
         self._driver, self._cuda, self._call = driver, driver._cuda, driver._call
-        self._graph = self._call("cuGraphCreate", 0)
-        self._ready = None
         waits: list[list[int]] = [[] for _ in launches]
         for first, second in dict.fromkeys(edges):
             if not 0 <= first < second < len(launches):
                 raise LaunchRefused(f"a graph of {len(launches)} launches has an edge from {first} to {second}")
             waits[second].append(first)
+        self._graph = self._call("cuGraphCreate", 0)
+        self._ready = None
         self._nodes: list[Any] = []
         try:
             for launch, before in zip(launches, waits, strict=True):
@@ -336,10 +373,12 @@ class CudaGraph:
 
     def _destroy(self) -> None:
         ready, graph, self._ready, self._graph = self._ready, self._graph, None, None
-        if ready is not None:
-            self._call("cuGraphExecDestroy", ready)
-        if graph is not None:
-            self._call("cuGraphDestroy", graph)
+        try:
+            if ready is not None:
+                self._call("cuGraphExecDestroy", ready)
+        finally:
+            if graph is not None:
+                self._call("cuGraphDestroy", graph)
 
     def _node(self, launch: Launch) -> tuple[Any, Any]:
         """The parameters of a node, and what has to live until the driver has copied them."""

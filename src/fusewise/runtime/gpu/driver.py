@@ -166,7 +166,10 @@ class Driver(Protocol):
         """Give back what `allocate` gave."""
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        """uint8[nbytes] of the host's memory that copies are fast from and to, as long as the driver is open."""
+        """uint8[nbytes] of the host's memory that copies are fast from and to, until it is given back or the driver is closed."""
+
+    def unpin(self, block: np.ndarray) -> None:
+        """Give back what `pinned` gave. Nothing reads or writes it afterwards."""
 
     def holds(self, address: int, nbytes: int) -> bool:
         """Are these bytes memory of the device, whoever allocated them?"""

@@ -17,17 +17,22 @@ import numpy as np
 from fusewise.codegen.gpu.program import GpuProgram, GpuStep, check_program, edges, reads_of, stretches, writes_of
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import DataPosition, HostStep, Port, Program
+from fusewise.lower.program import DataPosition, Port
 from fusewise.records import record
 from fusewise.runtime.arena import RunMemory
 from fusewise.runtime.faults import Faults
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_name, port_info
 from fusewise.runtime.gpu.dlpack import DeviceArray, Foreign, taken
 from fusewise.runtime.gpu.driver import Cubin, DeviceLost, Driver, Launch, LaunchGraph, Span
+from fusewise.runtime.gpu.host_steps import HostSteps
 from fusewise.runtime.gpu.memory import GpuMemory, device_sizes
 from fusewise.runtime.written_into import copied_into, writable_in_place
 
 __all__ = ["GpuExecutable", "GpuFigures", "figures_of"]
+
+
+_NOWHERE = -1
+"""No address."""
 
 
 @record(frozen=True, slots=True)
@@ -90,7 +95,7 @@ class GpuExecutable:
             self._where = list(self._memory.addresses)
             for is_launches, numbers in stretches(program.steps):
                 self._parts.append(self._stretch(numbers, functions) if is_launches else numbers)
-            self._host = _HostSteps(program, [part for part in self._parts if isinstance(part, tuple)])
+            self._host = HostSteps(program, [part for part in self._parts if isinstance(part, tuple)])
         except BaseException:
             self.close()
             raise
@@ -306,9 +311,13 @@ class GpuExecutable:
         changed = {number for number, (old, new) in enumerate(zip(self._where, where, strict=True)) if old != new}
         if changed:
             self._where = where
-            for part in self._parts:
-                if isinstance(part, _Stretch):
-                    self._point_stretch(part, changed)
+            try:
+                for part in self._parts:
+                    if isinstance(part, _Stretch):
+                        self._point_stretch(part, changed)
+            except BaseException:
+                self._where = [_NOWHERE] * len(where)  # some launches point there: the next run points all of them
+                raise
         return after
 
     def _point_stretch(self, part: _Stretch, changed: set[int]) -> None:
@@ -430,36 +439,6 @@ class GpuExecutable:
             if buffer.kind == "fault" and block is not None:
                 found.append((block, self._where[number]))
         return found
-
-
-class _HostSteps:
-    """The host steps of a program, made ready by what runs them beside a CPU's kernels; nothing of that is loaded where there
-    are none."""
-
-    def __init__(self, program: GpuProgram, parts: Sequence[tuple[int, ...]]) -> None:
-        self._calls: dict[tuple[int, ...], list[Any]] = {}
-        if not parts:
-            return
-        from fusewise.runtime.executable import build
-        from fusewise.runtime.host import worker_count
-        from fusewise.runtime.stages import HostParts
-
-        steps = {k: step for k, step in enumerate(program.steps) if isinstance(step, HostStep)}
-        idle = HostStep((), 0, (), ())  # in the place of a launch
-        plain = Program(
-            *(program.inputs, program.outputs, (), (), tuple(steps.get(k, idle) for k in range(len(program.steps))), 0),
-            groups=program.groups,
-            opsets=program.opsets,
-            objects=program.objects,
-            exact=program.precision == "exact",
-        )
-        make = HostParts(plain, {}, worker_count(None), build)
-        for numbers in parts:
-            self._calls[numbers] = [call for _, call in make([(number, steps[number]) for number in numbers])]
-
-    def run(self, numbers: tuple[int, ...], memory: RunMemory, objects: dict[str, Any]) -> None:
-        for call in self._calls[numbers]:
-            call.run(memory, objects)
 
 
 def _faults_of(program: GpuProgram, memory: GpuMemory) -> Faults | None:

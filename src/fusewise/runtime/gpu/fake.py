@@ -61,8 +61,8 @@ class FakeDriver:
     """A device of an `architecture` with `nbytes` of memory. Graphs draw their orders from `seed`.
 
     With `lost_after` the device is lost while it makes that launch, counted from 0. `launches` says how many it made,
-    `orders` in which order each run of a graph made its own. A launch takes the microseconds that `takes` says of its kernel:
-    one, where it is not given.
+    `pinned_bytes` what of the host's memory is held for it, `orders` in which order each run of a graph made its own. A launch
+    takes the microseconds that `takes` says of its kernel: one, where it is not given.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FakeDriver:
     ) -> None:
         self.architecture, self.lost_after, self.takes = architecture, lost_after, takes
         self.clock_us = 0.0
-        self.launches = 0
+        self.launches = self.pinned_bytes = 0
         self.orders: list[tuple[int, ...]] = []
         self.random = random.Random(seed)
         self._nbytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -138,7 +138,11 @@ class FakeDriver:
 
     def pinned(self, nbytes: int) -> np.ndarray:
         self.check()
+        self.pinned_bytes += nbytes
         return np.zeros(nbytes, np.uint8)
+
+    def unpin(self, block: np.ndarray) -> None:
+        self.pinned_bytes -= block.nbytes
 
     def holds(self, address: int, nbytes: int) -> bool:
         """Do these bytes lie in one allocation?"""

@@ -6,7 +6,7 @@ that host steps touch have a copy of their own in the host's memory; those that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from itertools import accumulate
 
@@ -17,6 +17,7 @@ from fusewise.errors import FusewiseError
 from fusewise.lower.program import HostStep
 from fusewise.runtime.arena import aligned_block, settled
 from fusewise.runtime.gpu.driver import Driver, Span
+from fusewise.runtime.host import check_memory
 
 __all__ = ["GpuMemory", "device_sizes", "packed_bytes"]
 
@@ -38,7 +39,9 @@ class GpuMemory:
         self.on_host = [k in hosted or (k in ports and k not in launches) for k in range(len(buffers))]
         self.addresses = [0] * len(buffers)
         self._allocated: list[Span] = []
+        self._pinned: np.ndarray | None = None
         self.constant_bytes = self.device_bytes = 0
+        check_memory(self._host_bytes(ports), "what the model keeps in the host's memory")
         try:
             self._place_constants()
             self._place_others()
@@ -57,6 +60,10 @@ class GpuMemory:
             with suppress(FusewiseError):
                 self.driver.free(one.address)
         self._allocated.clear()
+        pinned, self._pinned = self._pinned, None
+        if pinned is not None:
+            with suppress(FusewiseError):
+                self.driver.unpin(pinned)
 
     def owns(self, address: int) -> bool:
         """Is that of this memory, so that a run may write there?"""
@@ -78,6 +85,11 @@ class GpuMemory:
         block = self.copies[one.buffer]
         assert block is not None
         return block[one.low : one.high]
+
+    def _host_bytes(self, ports: Collection[int]) -> int:
+        """Bytes of the copies that host steps read and write, and of those that copies of ports go through."""
+        numbered = enumerate(self._program.buffers)
+        return sum(one.nbytes * (self.on_host[k] + (self.on_device[k] and k in ports)) for k, one in numbered)
 
     def _place_constants(self) -> None:
         """Copy the constants that kernels read, one after the other, so that the host holds one at a time."""
@@ -109,7 +121,9 @@ class GpuMemory:
 
     def _stage(self, numbers: list[int]) -> tuple[np.ndarray | None, ...]:
         starts = self._laid_out(numbers)
-        block = self.driver.pinned(starts[-1]) if numbers else np.empty(0, np.uint8)
+        block = np.empty(0, np.uint8)
+        if numbers:
+            block = self._pinned = self.driver.pinned(starts[-1])
         found: list[np.ndarray | None] = [None] * len(self._program.buffers)
         for number, start in zip(numbers, starts, strict=False):
             found[number] = block[start : start + self._program.buffers[number].nbytes]

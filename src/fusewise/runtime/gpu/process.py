@@ -7,21 +7,24 @@ here: `TritonProcess` asks, `serve` answers. A message is a line of JSON and byt
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from fusewise.errors import FusewiseError
+from fusewise.errors import FusewiseError, ResourceLimit
 from fusewise.runtime.gpu.driver import NoTriton
 
 __all__ = ["Job", "TritonProcess", "TritonStopped", "require_triton", "serve"]
@@ -31,6 +34,10 @@ Job = Callable[[dict[str, Any]], tuple[dict[str, Any], bytes]]
 
 _LONGEST = 400
 """Characters of what another program says."""
+
+_PREFIX = "fusewise-triton-"
+_NEW_SECONDS = 60.0
+"""A folder that is not older may be about to be locked."""
 
 
 class TritonStopped(FusewiseError):
@@ -60,7 +67,7 @@ class TritonProcess:
         self._where, self._arguments, self._keep = where, tuple(arguments), tuple(keep)
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: _Folder | None = None
         self._said: IO[bytes] | None = None
         self._turn = threading.Lock()
 
@@ -73,7 +80,7 @@ class TritonProcess:
             try:
                 _send(process.stdin, request)
                 return _received(process.stdout)
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, ValueError, KeyError) as error:  # the last two: something else wrote there
                 raise self._stopped() from error
             except BaseException:  # an interrupt: what it would answer now belongs to nobody
                 self._end()
@@ -84,17 +91,40 @@ class TritonProcess:
         with self._turn:
             self._end()
 
+    def interrupt(self) -> None:
+        """End the process, also in the middle of a request: whoever waits for the answer gets `TritonStopped`."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
+            return
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is not None:
             return self._process
         require_triton()
-        self._folder = tempfile.TemporaryDirectory(prefix="fusewise-triton-")
+        try:
+            self._process = self._opened()
+        except OSError as error:
+            self._end()
+            where = f" ({error.filename})" if error.filename else ""
+            raise ResourceLimit(
+                f"a process for Triton to work in cannot be started: {error.strerror or error}{where}"
+            ) from error
+        return self._process
+
+    def _opened(self) -> subprocess.Popen[bytes]:
+        self._folder = _Folder()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed when the process is ended
         module, function = self._where.split(":")
         paths = json.dumps(sys.path)  # with "", the folder it works in: what this process could import, that one can
         call = f"serve({function}, {self._folder.name!r}, {self._arguments})"
         imports = f"from {__name__} import serve; from {module} import {function}"
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-c", f"import sys; sys.path[:] = {paths}; {imports}; {call}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -103,7 +133,6 @@ class TritonProcess:
             pass_fds=self._keep,
             start_new_session=True,  # an interrupt on the terminal is for us
         )
-        return self._process
 
     def _stopped(self) -> TritonStopped:
         """What to say of a process that ended."""
@@ -134,7 +163,7 @@ class TritonProcess:
                 self._process.wait()
         for one in (self._said, self._folder):
             if one is not None:
-                one.close() if hasattr(one, "close") else one.cleanup()
+                one.close()
         self._process = self._said = self._folder = None
 
     def __del__(self) -> None:
@@ -142,13 +171,47 @@ class TritonProcess:
             self._end()
 
 
+class _Folder:
+    """A folder for what Triton writes, by its `name`. It is locked for as long as somebody uses it: those that nobody does were
+    left by runs that were killed, and are removed when another is made."""
+
+    def __init__(self) -> None:
+        for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            _remove_if_left(path)
+        self.name = tempfile.mkdtemp(prefix=_PREFIX)
+        self._lock = os.open(self.name, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        """Remove it with all that is there."""
+        shutil.rmtree(self.name, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_if_left(path: Path) -> None:
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # it is gone, or somebody else's
+        return
+    try:
+        about = os.fstat(lock)
+        if about.st_uid == os.getuid() and time.time() - about.st_mtime > _NEW_SECONDS:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError:  # somebody uses it
+        pass
+    finally:
+        os.close(lock)
+
+
 def serve(make: Callable[..., Job], folder: str, arguments: Sequence[int]) -> None:
     """Answer requests from standard input by the job that `make(folder, *arguments)` gives. What Triton prints goes to standard
-    error. The process ends when standard input is closed, also in the middle of a job: whoever asked is gone then."""
+    error. The process ends when standard input is closed, also in the middle of a job: whoever asked is gone then, and the `folder`
+    goes, too."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = SimpleQueue[dict[str, Any]]()
-    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    threading.Thread(target=_listen, args=(requests, folder), daemon=True).start()
     job = make(folder, *arguments)
     while True:
         request = requests.get()
@@ -160,11 +223,12 @@ def serve(make: Callable[..., Job], folder: str, arguments: Sequence[int]) -> No
         _send(answers, answer, blob)
 
 
-def _listen(requests: SimpleQueue[dict[str, Any]]) -> None:
+def _listen(requests: SimpleQueue[dict[str, Any]], folder: str) -> None:
     while True:
         try:
             requests.put(_received(sys.stdin.buffer)[0])
         except EOFError:
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
 
 
@@ -187,10 +251,13 @@ def _send(stream: IO[bytes], message: Mapping[str, Any], blob: bytes = b"") -> N
 
 
 def _received(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
-    """Raises `EOFError` where nothing comes any more."""
+    """Raises `EOFError` where nothing comes any more, in the middle of a message, too."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         raise EOFError
     message: dict[str, Any] = json.loads(line)
-    blob = stream.read(message.pop("bytes"))
+    nbytes = message.pop("bytes")
+    blob = stream.read(nbytes)
+    if len(blob) != nbytes:
+        raise EOFError
     return message, blob
