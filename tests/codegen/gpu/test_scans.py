@@ -76,7 +76,8 @@ def test_very_long_rows_and_axes_from_data_are_the_hosts() -> None:
     x = b.input("x", (1 << 22,))
     graph = b.finish(b.op("CumSum", x, b.constant(np.array(0, np.int64))))
     (step,) = gpu_planned(graph, GpuMaking(SM_90)).program.steps
-    assert isinstance(step, HostStep) and "CumSum of 4194304 elements in rows of 4194304" in step.reasons[0]
+    assert isinstance(step, HostStep)
+    assert step.reasons == ("no kernel for a GPU (scan: CumSum of 4194304 elements in rows of 4194304)",)
     b = GraphBuilder("sums")
     graph = b.finish(b.op("CumSum", b.input("x", (4, 4)), b.input("axis", (), INT64)))
     (step,) = gpu_planned(graph, GpuMaking(SM_90)).program.steps

@@ -152,10 +152,10 @@ class GpuChoice:
 
 
 def _families(task: Task) -> Iterator[KernelFamily]:
-    """Those to ask."""
-    own = "" if task.anchor is None else task.anchor.family
+    """Those to ask: of a node that is one task its own alone, which no other has a way for."""
+    whole = WHOLE_FAMILIES & {"" if task.anchor is None else task.anchor.family}
     named = ((family.name.replace("-", "_"), family) for family in FAMILIES)
-    return (family for name, family in named if name == own or name not in WHOLE_FAMILIES)
+    return (family for name, family in named if (name in whole if whole else name not in WHOLE_FAMILIES))
 
 
 def _with_and_without_anchor(work: TaskWork) -> Iterator[TaskWork]:
