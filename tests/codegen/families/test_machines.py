@@ -1,25 +1,30 @@
-"""How cases are shared out among machines."""
+"""How cases are dealt out to machines."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from tests.codegen.families.conftest import MANY, machines_of
+from tests.codegen.families.conftest import MANY, dealt
 from tests.machines import runnable
 
 from fusewise.codegen.target import Target
 
+MACHINES = ("host", "avx512", "avx2", "sse2")
+
 
 def test_every_case_runs_here_and_for_some_other_machine() -> None:
-    machines = ("host", "avx512", "avx2", "sse2")
-    taken = [machines_of(f"a test[-{number}]", machines) for number in range(MANY)]
-    assert {one[0] for one in taken} == {"host"}
-    assert {other for _, other in taken} == set(machines[1:])
-    assert taken == [machines_of(f"a test[-{number}]", machines) for number in range(MANY)]
-    assert machines_of("a case", ("host", "neon")) == ("host", "neon")
-    assert machines_of("a case", ("host",)) == ("host",)
+    cases = [f"-{number}]" for number in range(3 * MANY)]
+    taken = dealt([*cases, *cases], MACHINES)
+    assert taken.keys() == set(cases)
+    assert {one[0] for one in taken.values()} == {"host"}
+    assert Counter(other for _, other in taken.values()) == dict.fromkeys(MACHINES[1:], MANY)
+    assert dealt(cases[::-1], MACHINES) == taken
+    assert dealt(["a"], ("host", "neon")) == {"a": ("host", "neon")}
+    assert dealt(["a"], ("host",)) == {"a": ("host",)}
 
 
 @pytest.mark.parametrize("case", range(MANY))
-def test_what_is_left_is_as_it_says(request: pytest.FixtureRequest, target: Target, case: int) -> None:
-    name = f"{request.node.nodeid.partition('[')[0]}[-{case}]"
-    assert target.name in machines_of(name, [one.name for one in runnable()])
+def test_what_runs_is_what_was_dealt(target: Target, case: int) -> None:
+    names = [one.name for one in runnable()]
+    assert target.name in dealt([f"-{number}]" for number in range(MANY)], names)[f"-{case}]"]

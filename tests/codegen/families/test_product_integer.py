@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from tests.codegen.instructions.test_outer_products import machines
 from tests.codegen.ways import refusal, ways
-from tests.machines import compiled
+from tests.machines import compiled, runnable
 
 from fusewise import api
 from fusewise.codegen.assemble import generate
@@ -156,7 +156,19 @@ OUTER = outer_bytes("outer", MMLA)
 """By instructions of AArch64, likewise."""
 
 
-@pytest.mark.parametrize("kernel", [*MATMUL_INTEGER[2:], TILES, OUTER], ids=lambda kernel: kernel.name)
+HERE, *OTHERS = runnable()
+
+SCHEDULED = [
+    *((target, kernel) for target in (HERE, *OTHERS) for kernel in MATMUL_INTEGER[2:]),
+    *((target, TILES) for target in (HERE, *OTHERS[-1:])),
+    (HERE, OUTER),
+]
+"""Of what is emulated the code is nearly the same for every machine, and the last is of one machine whatever the target."""
+
+
+@pytest.mark.parametrize(
+    ("target", "kernel"), SCHEDULED, indirect=["target"], ids=[f"{one.name}-{kernel.name}" for one, kernel in SCHEDULED]
+)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_schedules(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], data: st.DataObject) -> None:
