@@ -47,7 +47,6 @@ def test_devices_that_there_are_not(text):
         ({"device": "tpu"}, "there is no device 'tpu'"),
         ({"device": 1}, "device must be a name, not 1"),
         ({"device": "cuda", "sanitize": True}, "sanitize is for models that run on a CPU"),
-        ({"device": "cuda", "specialize": 2}, "specialize is for models that run on a CPU"),
         ({"device": "cuda", "grow": True}, "grow is for models that run on a CPU"),
         ({"device": "cuda", "precision": "fp8"}, "there is no precision 'fp8'"),
         ({"device": "cuda", "precision": "tf32", "exact": True}, "tf32 changes answers, which exact does not allow"),
@@ -147,12 +146,12 @@ def test_a_model_of_a_file_is_compiled_once_for_an_architecture(device, monkeypa
     np.testing.assert_allclose(fusewise.compile(path, **how).run(["y"], FEEDS)[0], answers()[0], rtol=1e-5)
 
 
-def test_free_dimensions_have_to_have_sizes():
+def test_free_dimensions_have_to_have_sizes_where_they_may_not_be_free():
     ports = [helper.make_tensor_value_info(name, 1, ["n", "length"]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
     relu = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(UsageError, match="give a size to dimension 1 of input 'x'"):
-        fusewise.compile(relu, device="cuda:sm_90", cache=False)
+        fusewise.compile(relu, device="cuda:sm_90", cache=False, free=False)
 
 
 def test_without_what_it_takes(monkeypatch, tmp_path):

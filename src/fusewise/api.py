@@ -257,15 +257,15 @@ def verify(
 
     own, rest = VerificationSettings.taken_from(settings)
     chosen = options_from(options, rest)
-    symbols = given_symbols(chosen.symbols)
-    wanted = replace(own, shapes=chosen.shapes, symbols=symbols, values=chosen.values, free=not chosen.is_sized)
+    same = {name: getattr(chosen, name) for name in ("shapes", "values", "precision", "device")}
+    wanted = replace(own, symbols=given_symbols(chosen.symbols), free=not chosen.is_sized, **same)
 
     def build(graph: Graph, trace: Trace) -> Model:
         trace.disabled |= frozenset(chosen.disable)
         return _compiled(graph, replace(chosen, shapes={}, symbols={}, values={}), trace, interpret=True)
 
     source = made_here(model)
-    return verified(source, read(source), build, replace(wanted, precision=chosen.precision), trace)
+    return verified(source, read(source), build, wanted, trace)
 
 
 @within_memory("the model is timed")

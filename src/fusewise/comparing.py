@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.cards import Card, carded, one_line
-from fusewise.errors import UsageError
 from fusewise.options import Options, OptionsDict, portable
 from fusewise.version import VERSION
 from fusewise.words import size_text
@@ -31,7 +30,7 @@ class ComparisonSettings:
     `against`: names of runtimes; None for ONNX Runtime, on a GPU by its CUDA provider where that is installed. Inputs are drawn
     from `seed`. `budget` says how long to time. `program` is the same model saved by `torch.export.save`, which the peers `torch`
     and `torch.compile` need. With `weigh` off, load time and peak memory are not measured. Given values of symbols as `sizes`,
-    all runtimes take the model with free dimensions, and each has a row for itself.
+    all runtimes take the model with free dimensions, and each has a row for itself; on a GPU ours has a program for each.
     """
 
     against: Sequence[str] | None = None
@@ -120,6 +119,7 @@ def compared(
     from fusewise.benchmarking.peers import OURS, Subject, peers_named
     from fusewise.frontend.given import sized_at
     from fusewise.frontend.onnx_export import as_file
+    from fusewise.runtime.gpu import drivers
     from fusewise.runtime.host import worker_count
 
     peers, threads, sizes = (
@@ -128,16 +128,17 @@ def compared(
         settings.sizes,
     )
     if options.on_gpu:
-        _require_gpu(options.device, sizes)
+        drivers.opened(options.device).close()  # what is missing is told before anything is compiled
     program = None if settings.program is None else Path(settings.program)
     with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
         path = as_file(source, graph, Path(folder))
-        stated = {} if sizes else {each: list(graph.tensor(each).dims) for each in graph.inputs}
-        subject = Subject(path, graph.inputs, program, portable(options, stated))
-        cold = replace(subject, options={**subject.options, "cache": False})
-        rules = ContestRules(threads, settings.budget, settings.weigh, cold)
 
         def one(sized: Graph) -> dict[str, Any]:
+            is_free = sizes and not options.on_gpu
+            stated = {} if is_free else {each: list(sized.tensor(each).dims) for each in graph.inputs}
+            subject = Subject(path, graph.inputs, program, portable(options, stated))
+            cold = replace(subject, options={**subject.options, "cache": False})
+            rules = ContestRules(threads, settings.budget, settings.weigh, cold)
             return contest(OURS, peers, subject, random_feeds(sized, settings.seed), rules, progress)
 
         rows = [{"symbols": dict(each), **one(sized_at(graph, each))} for each in sizes]
@@ -150,12 +151,3 @@ def compared(
         "made": {"fusewise": VERSION, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
     }
     return Comparison({"model": name, **about, **found})
-
-
-def _require_gpu(device: str, sizes: Sequence[Mapping[str, int]]) -> None:
-    """Raise what is missing to time a model on a GPU, before anything is compiled."""
-    from fusewise.runtime.gpu import drivers
-
-    if sizes:
-        raise UsageError(f"several sizes are one program on a CPU alone, not on {device}: give each dimension one size")
-    drivers.opened(device).close()

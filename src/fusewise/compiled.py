@@ -16,7 +16,7 @@ from fusewise.cards import Card, carded, counted, listed, one_line
 from fusewise.codegen.gpu.device import CPU
 from fusewise.errors import NamesContradicted, ResourceLimit, ShapeContradicted, UsageError, within_memory
 from fusewise.version import VERSION
-from fusewise.words import size_text
+from fusewise.words import size_text, sizes_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fusewise.runtime.executable import Executable
     from fusewise.runtime.gpu.dlpack import DeviceArray
     from fusewise.runtime.gpu.runner import GpuRunner
+    from fusewise.runtime.gpu.sized import SizedPrograms
     from fusewise.runtime.growing import Cache
     from fusewise.runtime.signing import Key
     from fusewise.runtime.specialist import Specialist
@@ -71,9 +72,17 @@ def _gpu_card(model: Model) -> Card:
         (
             ("inputs", listed(f"{one_line(port.name)}: {port.type}" for port in program.inputs)),
             ("outputs", listed(f"{one_line(port.name)}: {port.type}" for port in program.outputs)),
+            *_programs(model.specialized),
             ("on the host", f"{figures['host_steps']:,} steps" if figures["host_steps"] else "nothing"),
         ),
     )
+
+
+def _programs(specialized: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    """A row of the sizes that a model for a GPU has programs for; none where it has one program."""
+    if specialized is None:
+        return ()
+    return (("programs for", listed(sizes_text(one) for one in specialized["sizes"])),)
 
 
 @carded(_card)
@@ -95,13 +104,13 @@ class Model:
 
     def __init__(
         self,
-        executable: Executable | GpuRunner,
+        executable: Executable | GpuRunner | SizedPrograms,
         planned: Callable[[], tuple[Graph, Trace]] | None,
         summary: Mapping[str, Any],
         bounds: Mapping[str, int | None] | None = None,
         again: Callable[[bool], Model | None] | None = None,
     ) -> None:
-        self._executable: Executable | GpuRunner | None = executable
+        self._executable: Executable | GpuRunner | SizedPrograms | None = executable
         self._again = again
         self._left_aside: set[type] = set()
         self._lock = Lock()
@@ -114,7 +123,7 @@ class Model:
         self._growing: Model | None = None
 
     @property
-    def runs(self) -> Executable | GpuRunner:
+    def runs(self) -> Executable | GpuRunner | SizedPrograms:
         """What runs it, on whatever device. `UsageError` when the model is closed."""
         found = self._executable
         if found is None:
@@ -197,9 +206,11 @@ class Model:
         if there := [value for value in tensors if not value.is_cpu]:
             if self.device == CPU:
                 raise UsageError(f"the model runs on a CPU, and a tensor lies on {there[0].device}: give tensor.cpu()")
-            kinds = {port.name: cast("TensorType", port.type) for port in self.runs.program.outputs}
+            given = {name: _detached(value) for name, value in feeds.items()}
+            ports = cast("GpuRunner", self.runs).outputs_for(given)
+            kinds = {port.name: cast("TensorType", port.type) for port in ports}
             into = {name: tensor_like(kind.dims, kind.dtype.name, there[0]) for name, kind in kinds.items()}
-            return self.run_into({name: _detached(value) for name, value in feeds.items()}, into)
+            return self.run_into(given, into)
         given = {name: array_of(value) if is_tensor(value) else value for name, value in feeds.items()}
         return list(map(tensor_of, self.run(None, given)))
 
@@ -242,7 +253,7 @@ class Model:
         return Cache(used.executable, capacity, batch)
 
     def _compile_again(
-        self, used: Executable | GpuRunner, contradiction: NamesContradicted | ShapeContradicted
+        self, used: Executable | GpuRunner | SizedPrograms, contradiction: NamesContradicted | ShapeContradicted
     ) -> bool:
         """Take the place of the executable that was `used`, unless another thread has done so; is there another now?"""
         with self._lock:
@@ -270,9 +281,12 @@ class Model:
 
     @property
     def specialized(self) -> dict[str, Any] | None:
-        """Which `sizes` have a program of their own now, `bytes` that these take beside what they share with the program for all
-        sizes, `shared_bytes`, how many were `made`, and how many could not be (`failed`). None where none are asked for."""
-        return None if self.specialist is None else self.specialist.figures
+        """Which `sizes` have a program of their own now, `bytes` that these take beside what they share with the program for
+        all sizes, `shared_bytes`, how many were `made`, and how many could not be (`failed`). None where none are asked for. On
+        a GPU every program is for sizes: those that are on it now."""
+        if self.specialist is not None:
+            return self.specialist.figures
+        return None if self.is_closed or self.device == CPU else cast("GpuRunner", self.runs).specialized
 
     def close(self) -> None:
         """End work in the background, and let go of code, weights and memory. Runs that are under way in other threads end as
@@ -324,7 +338,7 @@ class Model:
         from fusewise.ir.size import size_of
 
         program = self.runs.program
-        symbols = () if self.device != CPU else self.executable.program.symbols
+        symbols = self.runs.program.symbols
         names = [symbol.name for symbol in symbols]
         for name in sizes:
             if name not in names:

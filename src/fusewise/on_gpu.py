@@ -7,39 +7,54 @@ Triton.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from fusewise.codegen.gpu.device import Device, DeviceChoice, device_choice
 from fusewise.compiled import Model, opened
 from fusewise.compiling import StageClock, frozen, gpu_making, key_of, planned_for_gpu, tell_of_idle
+from fusewise.errors import UsageError
+from fusewise.frontend.given import sizes_to_plan_for
+from fusewise.ir.at_sizes import at_sizes
+from fusewise.ir.deciding import hint
+from fusewise.ir.size import size_of
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import Port, Program
 from fusewise.options import Options
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.runtime.gpu import drivers
 from fusewise.runtime.gpu.driver import Cubin, NoDevice, NoDriver, WrongArchitecture
 from fusewise.runtime.gpu.memory import device_sizes
 from fusewise.runtime.gpu.runner import GpuContents, GpuRunner, packed
+from fusewise.runtime.gpu.sized import MOST, Make, SizedPrograms
 from fusewise.trace import Trace
 from fusewise.version import VERSION
+from fusewise.words import sizes_text
 
 if TYPE_CHECKING:
+    from fusewise.codegen.gpu.kernel import GpuKernel
     from fusewise.codegen.gpu.program import GpuProgram
-    from fusewise.ir.graph import Graph
+    from fusewise.ir.graph import Constant, Graph
     from fusewise.making import CompilationChoice, GpuPlanned
     from fusewise.reporting.report import Report
+    from fusewise.runtime.artefact import Artefact
 
 __all__ = ["GpuSource", "gpu_model", "gpu_profiled"]
 
 _ROOM = 1 << 24
 """Bytes of a simulated device beside those that a program needs."""
 
+_LARGE = 1 << 35
+"""Bytes of a simulated device for programs that are not known yet: the system gives them as they are used."""
+
 
 @dataclass(frozen=True)
 class GpuSource:
-    """A model: as the user gave it, `bound` its graph with every dimension a number, `written` as it was read."""
+    """A model: as the user gave it, `bound` its graph with every dimension a number or free, `written` as it was read."""
 
     given: Any
     bound: Callable[[], Graph]
@@ -78,7 +93,7 @@ def gpu_model(
         made = _made(source, named, trace, how, look)
         runner = made.runs
         runner.limit_memory(chosen.memory_limit)
-        if isinstance(runner, GpuRunner) and not device_choice(chosen.device).architecture:
+        if isinstance(runner, GpuRunner | SizedPrograms) and not device_choice(chosen.device).architecture:
             runner.load()
 
     def report_again(times: bool, seed: int) -> Report:
@@ -100,13 +115,13 @@ def gpu_profiled(compiled: Callable[[], Model], device: str, seed: int, runs: in
     drivers.opened(device).close()
     with compiled() as model:
         runner = cast("GpuRunner", model.runs)
-        return gpu_profile(runner.load(), runner.contents.cubins or (), model.random_inputs(seed), runs)
+        return gpu_profile(runner.load_usual(), runner.usual.cubins or (), model.random_inputs(seed), runs)
 
 
 def _planned_again(source: GpuSource, chosen: Options, how: _How) -> tuple[GpuPlanned, Trace]:
-    """What the model was planned as, of choices that were measured before."""
-    bound, folder, kept = source.bound(), cache_folder(chosen.cache), replace(chosen, tune=0.0)
-    choice = None if folder is None or how.simulated else _choice(bound, kept, folder, how)
+    """What the model was planned as, of choices that were measured before; with free dimensions, for the sizes to plan for."""
+    bound, kept = _usual(source.bound()), replace(chosen, tune=0.0)
+    choice = _choice(bound, kept, how)
     trace = Trace(disabled=frozenset(chosen.disable))
     return planned_for_gpu(bound, kept, trace, how.row, how.name, choice), trace
 
@@ -134,7 +149,7 @@ def _is_here(choice: DeviceChoice) -> bool:
 
 def _made(source: GpuSource, chosen: Options, trace: Trace | None, how: _How, look: Look | None) -> Model:
     """The model from the cache, or compiled now. `chosen.device` names the architecture."""
-    from fusewise.runtime.model_cache import ModelCache, describes
+    from fusewise.runtime.model_cache import ModelCache, describes, unchanged
 
     warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
@@ -145,31 +160,125 @@ def _made(source: GpuSource, chosen: Options, trace: Trace | None, how: _How, lo
         device = DeviceChoice(is_gpu=True, number=how.choice.number).text
         kept = None if chosen.tune else store.fetch(key.text, VERSION, chosen.threads, device)
         if kept is not None:
-            return opened(kept, lambda: _graph(_planned(source.bound(), chosen, decisions, how), decisions), how.begin)
+            return _kept(kept, lambda: unchanged(key, source.given, source.bound()), chosen, decisions, how)
     bound = source.bound()
-    choice = None if folder is None or how.simulated else _choice(bound, chosen, folder, how)
-    found = _planned(bound, chosen, decisions, how, choice)
-    if look is not None:
-        look(found, decisions)
+    if bound.symbols:
+        model = _made_for_sizes(source, bound, chosen, decisions, how, look)
+    else:
+        choice = _choice(bound, chosen, how)
+        found = _planned(bound, chosen, decisions, how, choice)
+        if look is not None:
+            look(found, decisions)
+        (contents,) = _contents([found], chosen, how)
+        runner = GpuRunner(contents, _opener(found.program, how))
+        summary = _summary(source, chosen, found, runner, how) | {
+            "tuning": choice.described if chosen.tune and choice else None
+        }
+        model = Model(runner, lambda: _graph(found, decisions), summary)
     tell_of_idle(chosen, decisions, warn)
-    cubins = None if how.simulated else _cubins(found.program, chosen, folder, how)
-    how.clock("packing", 0.0)
-    runner = GpuRunner(GpuContents(packed(found.program), cubins), _opener(found.program, how))
-    summary = _summary(source, chosen, found, runner, how) | {
-        "tuning": choice.described if chosen.tune and choice else None
-    }
-    model = Model(runner, lambda: _graph(found, decisions), summary)
     if store is not None and key is not None and describes(key):
-        store.store(key.text, runner, model.notes, VERSION)
+        store.store(key.text, model.runs, model.notes, VERSION)
     return model
+
+
+def _kept(kept: Artefact, bound: Callable[[], Graph], chosen: Options, trace: Trace, how: _How) -> Model:
+    """The model of an artefact from the cache. Its graph is read again only when somebody asks for it, or other sizes come."""
+    read = cache(bound)
+
+    def planned() -> tuple[Graph, Trace]:
+        return _graph(_planned(_usual(read()), chosen, trace, how), trace)
+
+    if isinstance(kept.executable, SizedPrograms):
+        kept.executable.most = chosen.specialize or MOST
+        kept.executable.make = _maker(read, chosen, trace, how)
+    return opened(kept, planned, how.begin)
+
+
+# --- free dimensions ------------------------------------------------------------------------------------------------------
+
+
+def _made_for_sizes(
+    source: GpuSource, bound: Graph, chosen: Options, trace: Trace, how: _How, look: Look | None
+) -> Model:
+    """The model with a program for each of the sizes to plan for, which makes others when their sizes come. `trace` takes the
+    decisions about the first."""
+    sizes = sizes_to_plan_for(bound, source.written(), chosen.symbols)
+    traces = [trace, *(_anew(trace) for _ in sizes[1:])]
+    founds = []
+    for values, decisions in zip(sizes, traces, strict=True):
+        graph = _at(bound, values)
+        founds.append(_planned(graph, chosen, decisions, how, _choice(graph, chosen, how)))
+    if look is not None:
+        look(founds[0], trace)
+    programs = SizedPrograms(
+        Program(
+            *(_ports(bound, bound.inputs), _ports(bound, bound.outputs), (), (), (), 0, 0),
+            symbols=bound.symbols,
+            checks=bound.checks,
+        ),
+        dict(zip((tuple(one.values()) for one in sizes), _contents(founds, chosen, how, {}), strict=True)),
+        _opener(None, how),
+        chosen.specialize or MOST,
+        _maker(lambda: bound, chosen, trace, how),
+    )
+    summary = _summary(source, chosen, founds[0], programs, how) | {
+        "symbols": [symbol.name for symbol in bound.symbols],
+        "frozen": frozen(source.written, bound, chosen),
+        "tuning": None,
+    }
+    return Model(programs, lambda: _graph(founds[0], trace), summary)
+
+
+def _maker(bound: Callable[[], Graph], chosen: Options, trace: Trace, how: _How) -> Make:
+    """What makes programs for other sizes of the graph, by the same options; nobody is told how far it is."""
+    quiet = replace(how, clock=StageClock())
+
+    def make(sizes: Mapping[str, int], known: dict[str, Constant]) -> GpuContents:
+        graph = _at(bound(), sizes)
+        found = _planned(graph, chosen, _anew(trace), quiet, _choice(graph, chosen, quiet))
+        (contents,) = _contents([found], chosen, quiet, known)
+        return contents
+
+    return make
+
+
+def _anew(trace: Trace) -> Trace:
+    """A trace that allows what another does."""
+    return Trace(disabled=trace.disabled, limit=trace.limit)
+
+
+def _ports(graph: Graph, names: Sequence[str]) -> tuple[Port, ...]:
+    return tuple(Port(name, graph.types[name], -1) for name in names)
+
+
+def _usual(graph: Graph) -> Graph:
+    """The graph at the sizes to plan for."""
+    sizes = {symbol.name: hint(size_of(symbol)) for symbol in graph.symbols}
+    return _at(graph, sizes) if sizes else graph
+
+
+def _at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph at these sizes; `UsageError` where a value would have less than no elements, or a size be divided by 0."""
+    told = sizes_text(sizes)
+    try:
+        found = at_sizes(graph, sizes)
+    except ZeroDivisionError as error:
+        raise UsageError(f"the model divides a size by 0 for {told}: use larger input shapes") from error
+    for name, kind in found.types.items():
+        if isinstance(kind, TensorType) and any(isinstance(dim, int) and dim < 0 for dim in kind.shape or ()):
+            raise UsageError(f"{name!r} would have less than no elements for {told}: use larger input shapes")
+    return found
 
 
 def _graph(found: GpuPlanned, trace: Trace) -> tuple[Graph, Trace]:
     return found.graph, trace
 
 
-def _choice(bound: Graph, chosen: Options, folder: Path, how: _How) -> CompilationChoice | None:
+def _choice(bound: Graph, chosen: Options, how: _How) -> CompilationChoice | None:
     """What is measured now to be fastest on the GPU, or was before. Only where it was opened for this is it known which it is."""
+    folder = cache_folder(chosen.cache)
+    if folder is None or how.simulated:
+        return None
     from fusewise.gpu_tuning import GpuTuning, gpu_kept, gpu_tuned
 
     making = gpu_making(chosen, how.row)
@@ -198,34 +307,51 @@ def _planned(
     return planned_for_gpu(bound, chosen, trace, how.row, how.name, choice)
 
 
-def _cubins(program: GpuProgram, chosen: Options, folder: Path | None, how: _How) -> tuple[Cubin, ...]:
-    """The program's kernels compiled, by as many processes as there are threads."""
+def _contents(
+    founds: Sequence[GpuPlanned], chosen: Options, how: _How, known: dict[str, Constant] | None = None
+) -> list[GpuContents]:
+    """What was planned with its kernels compiled, by as many processes as there are threads, and its constants packed; those
+    that are `known` are not kept twice."""
+    kernels = [kernel for found in founds for kernel in found.program.kernels]
+    cubins = None if how.simulated else iter(_cubins(kernels, chosen, how))
+    how.clock("packing", 0.0)
+    contents = []
+    for found in founds:
+        own = None if cubins is None else tuple(islice(cubins, len(found.program.kernels)))
+        contents.append(GpuContents(packed(found.program, known), own))
+    return contents
+
+
+def _cubins(kernels: Sequence[GpuKernel], chosen: Options, how: _How) -> list[Cubin]:
     from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.gpu.compile import TritonCompiler
     from fusewise.runtime.host import worker_count
 
     how.clock("compiling", 0.0)
-    processes = max(1, min(worker_count(chosen.threads), len(program.kernels)))
-    with TritonCompiler(processes) as compiler:
-        cubins = compiler.compile(
-            program.kernels,
+    if not kernels:  # of nothing but empty values
+        return []
+    folder = cache_folder(chosen.cache)
+    with TritonCompiler(max(1, min(worker_count(chosen.threads), len(kernels)))) as compiler:
+        return compiler.compile(
+            kernels,
             how.row,
             contracted=not chosen.exact,
             store=None if folder is None else KernelCache(folder, first_only(chosen.warn)),
             progress=lambda done, total: how.clock("compiling", done / total),
         )
-    return tuple(cubins)
 
 
-def _opener(program: GpuProgram, how: _How) -> Callable[[], Any]:
-    """Opens the GPU that a program is for, or a simulated one."""
+def _opener(program: GpuProgram | None, how: _How) -> Callable[[], Any]:
+    """Opens the GPU that a program is for, or a simulated one; of programs for any sizes there is none."""
     if how.simulated:
-        nbytes = sum(device_sizes(program)) + _ROOM
+        nbytes = _LARGE if program is None else sum(device_sizes(program)) + _ROOM
         return lambda: drivers.simulated(how.row.name, nbytes)
     return lambda: drivers.opened(how.choice)
 
 
-def _summary(source: GpuSource, chosen: Options, found: GpuPlanned, runner: GpuRunner, how: _How) -> dict[str, Any]:
+def _summary(
+    source: GpuSource, chosen: Options, found: GpuPlanned, runner: GpuRunner | SizedPrograms, how: _How
+) -> dict[str, Any]:
     """The figures of a model, as plain JSON."""
     from fusewise.hosting import described
 

@@ -37,27 +37,29 @@ def _card(options: Options) -> Card:
 class Options:
     """How a model is compiled.
 
-    `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size, or the range of one that stays free, with the
-    size to plan for: "1..2048,128". What nobody gives a size stays free, and the model takes all sizes; without `free`, it is 1
-    where it is a batch, and has to be given elsewhere. `values` gives inputs their contents, for good: they are no inputs of the
-    compiled model, which is code for these contents. `memory_limit`: bytes that weights, intermediate results and outputs may take
-    together. `specialize`: at most so many sizes of a model with free dimensions that keep coming back are compiled in the
-    background, each to a program of its own, which shares the weights that it packs alike; the one used longest ago leaves. Its
-    answers are those of the model compiled for that size alone: they may differ from those before by the order of additions, and
-    by rewrites that change roundings, so it does not go with `exact`. Nothing to a model of one size, or a compiled file.
-    `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
-    `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
-    folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
-    `dnnfusion`, `published` (the same grown in the order of its paper), `patterns` (the fixed patterns of other compilers) or
-    `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used from then on.
-    `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `outcomes.outcome_of` takes.
-    `precision`, of convolutions and products: `float32`, `bfloat16`, or `float16` for float32 with weights of products rounded to
-    float16. `sanitize`: kernels look at every load and store, and say what they touch that is none of their operands, many times
-    more slowly. `grow`: outputs that only extend inputs, as a decoder's keys and values, are written behind these; the model runs
-    with a cache only (`Model.bind_cache`). `device` is what it runs on: `cpu`, `cuda` (the GPU that is here), `cuda:1`, or
-    `cuda:sm_90` (compiled for such GPUs, here or elsewhere); kernels for one are compiled by as many processes as `threads` says,
-    and `precision` may be `tf32` there. `warn` is told, as a sentence, what went wrong without stopping the work. None is what
-    nobody says, for each of them.
+    `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size, or the range of one that stays free, with
+    the size to plan for: "1..2048,128", or several: "1,8,32". What nobody gives a size stays free, and the model takes all
+    sizes: on a CPU by one program, which is planned for the first, on a GPU by a program for each sizes, which those to plan
+    for have beforehand. Without `free`, it is 1 where it is a batch, and has to be given elsewhere. `values` gives inputs their
+    contents, for good: they are no inputs of the compiled model, which is code for these contents. `memory_limit`: bytes that
+    weights, intermediate results and outputs may take together. `specialize`: at most so many sizes of a model with free
+    dimensions that keep coming back are compiled in the background, each to a program of its own, which shares the weights that
+    it packs alike; the one used longest ago leaves. Its answers are those of the model compiled for that size alone: they may
+    differ from those before by the order of additions, and by rewrites that change roundings, so it does not go with `exact`.
+    On a GPU, where every program is for sizes, so many are on it at a time; 0 is 8 there. Nothing to a model of one size, or a
+    compiled file. `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd
+    and Strassen. `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the
+    user's cache folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the
+    planner: `dnnfusion`, `published` (the same grown in the order of its paper), `patterns` (the fixed patterns of other
+    compilers) or `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used
+    from then on. `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what
+    `outcomes.outcome_of` takes. `precision`, of convolutions and products: `float32`, `bfloat16`, or `float16` for float32 with
+    weights of products rounded to float16. `sanitize`: kernels look at every load and store, and say what they touch that is
+    none of their operands, many times more slowly. `grow`: outputs that only extend inputs, as a decoder's keys and values, are
+    written behind these; the model runs with a cache only (`Model.bind_cache`). `device` is what it runs on: `cpu`, `cuda` (the
+    GPU that is here), `cuda:1`, or `cuda:sm_90` (compiled for such GPUs, here or elsewhere); kernels for one are compiled by as
+    many processes as `threads` says, and `precision` may be `tf32` there. `warn` is told, as a sentence, what went wrong
+    without stopping the work. None is what nobody says, for each of them.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -88,7 +90,7 @@ class Options:
     @property
     def is_sized(self) -> bool:
         """Must every dimension be a number?"""
-        return not self.free or bool(self.tune) or self.on_gpu
+        return not self.free or bool(self.tune)
 
     def __repr__(self) -> str:
         """What is not as it is by default, on one line."""
@@ -149,7 +151,7 @@ def options_from(options: Options | None, settings: Mapping[str, Any]) -> Option
         raise UsageError(f"the limit of memory must be a number of bytes, not {found.memory_limit}")
     if found.specialize < 0:
         raise UsageError(f"the number of sizes to specialize for must be 0 or more, not {found.specialize}")
-    if found.specialize and found.exact:
+    if found.specialize and found.exact and not found.on_gpu:
         raise UsageError(
             "programs for sizes that come back may differ by the order of additions, which exact refuses; allow one"
         )
@@ -175,7 +177,7 @@ def _check_device(found: Options) -> None:
     from fusewise.codegen.gpu.legal import check_gpu_precision
 
     device_choice(found.device)
-    for name in ("sanitize", "specialize", "grow"):
+    for name in ("sanitize", "grow"):
         if getattr(found, name):
             raise UsageError(f"{name} is for models that run on a CPU, not on {found.device}; leave it out")
     check_gpu_precision(found.precision, found.exact)

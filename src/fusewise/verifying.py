@@ -15,6 +15,7 @@ from fusewise.benchmarking.inputs import random_feeds
 from fusewise.benchmarking.node_by_node import Compiled, answers_by_nodes, first_fault
 from fusewise.benchmarking.reference import answer
 from fusewise.benchmarking.verification import Case, Fault, Verification
+from fusewise.codegen.gpu.device import CPU
 from fusewise.errors import FusewiseError, UnsupportedModel
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_export import as_file
@@ -37,7 +38,8 @@ class VerificationSettings:
     """What is compared: `inputs` is one of `INPUTS`, `seed` that of the random ones, `shapes` and `symbols` sizes of dimensions,
     `values` contents of inputs.
 
-    With `free` what nobody gives a size stays free: one model is compiled, and compared at several sizes.
+    With `free` what nobody gives a size stays free: one model is compiled, and compared at several sizes; on a `device` whose
+    programs are for sizes one for each, so that a decision to blame is one about these.
     `tolerance` is the largest relative error of an output (None: by its type, and by the `precision` that products are computed
     in); `bisect` looks for the fault where answers differ.
     """
@@ -51,6 +53,7 @@ class VerificationSettings:
     values: Mapping[str, Any] | None = None
     free: bool = False
     precision: str = "float32"
+    device: str = CPU
 
     def __post_init__(self) -> None:
         if self.inputs not in INPUTS:
@@ -164,7 +167,8 @@ def _free_sets(source: object, free: Graph, settings: VerificationSettings, fold
             sets = {name: random_feeds(sized, settings.seed)}
         else:
             sets = hostile_feeds(sized, settings.seed)
-        found += [_tried(each, path, sized, feeds, free) for each, feeds in sets.items()]
+        compiled = free if settings.device == CPU else sized
+        found += [_tried(each, path, sized, feeds, compiled) for each, feeds in sets.items()]
     return found
 
 

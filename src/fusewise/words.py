@@ -1,14 +1,14 @@
-"""Words for people: the nearest of several names, and sizes in bytes as text."""
+"""Words for people: the nearest of several names, sizes in bytes and of dimensions as text."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fusewise.errors import UsageError
 
-__all__ = ["KIB", "MIB", "alike", "bytes_of", "nearest", "no_such", "size_text"]
+__all__ = ["KIB", "MIB", "alike", "bytes_of", "nearest", "no_such", "size_text", "sizes_text"]
 
 KIB, MIB = 1 << 10, 1 << 20
 """Bytes of the units in which sizes are shown, of memory and of files: `size_text`, or one of these where a column has one unit."""
@@ -79,6 +79,11 @@ def bytes_of(text: str) -> int:
     if found and not found[2] and size < 1024:
         raise UsageError(f"{text.strip()!r} is a size without a unit: did you mean {size}KiB? For bytes write {size}B.")
     return size
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Values of dimensions by name: `batch=2, sequence=128`."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def size_text(size: int) -> str:

@@ -57,6 +57,28 @@ def test_compiled_here_and_run(fusewise, rows, tmp_path, here):
     assert here and all(one.architecture == "sm_90" for one in here)
 
 
+def test_free_dimensions_have_programs_for_sizes(fusewise, tmp_path, here):
+    nodes = [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    ports = [{name: (TensorProto.FLOAT, ["n", 3])} for name in "xy"]
+    path, file = tmp_path / "free.onnx", tmp_path / "m.fw"
+    onnx.save(model_of(nodes, *ports, {"w": np.arange(3, dtype=np.float32)}), path)
+    made = fusewise("compile", path, "--device", "cuda:sm_90", "--symbol", "n=2,4", "-o", file)
+    lines = [" ".join(line.split()) for line in made.out.splitlines()]
+    assert made.status == 0 and {"free dimensions n", "program for n=2", "program for n=4"} <= set(lines)
+    for words, shape in (((), [2, 3]), (("--symbol", "n=4"), [4, 3])):
+        assert json.loads(fusewise("run", file, *words, "--json").out)["outputs"][0]["shape"] == shape
+    np.save(tmp_path / "x.npy", np.ones((3, 3), np.float32))
+    given = ("--input", f"x={tmp_path / 'x.npy'}", "--json")
+    ended = fusewise("run", file, *given)
+    assert ended.status == 2 and "has programs for n=2; n=4, not for n=3" in ended.sentence
+    assert json.loads(fusewise("run", path, "--device", "cuda", *given).out)["outputs"][0]["shape"] == [3, 3]
+    words = ("--runs", "1", "--seconds", "0", "--no-weigh", "--vs", "none", "--device", "cuda", "--symbol", "n=1,5")
+    timed = json.loads(fusewise("bench", path, *words, "--json").out)
+    assert [row["symbols"] for row in timed["sizes"]] == [{"n": 1}, {"n": 5}]
+    told = fusewise("verify", path, "--device", "cuda").out
+    assert "(inputs: random, odd sizes (n=3), large primes (n=2), empty (n=0)); run on cuda:sm_90" in told
+
+
 def test_verified(fusewise, rows, here, monkeypatch):
     ended = fusewise("verify", rows, "--device", "cuda")
     assert ended.status == 0 and "answers agree" in ended.out and "run on cuda:sm_90" in ended.out
@@ -109,7 +131,7 @@ def test_timed(fusewise, rows, here):
         ("verify {} --device cuda", "there is no driver of NVIDIA's"),
         ("bench {} --device cuda", "there is no driver of NVIDIA's"),
         ("bench {} --device cuda --trace t.json", "--trace is about code for a CPU"),
-        ("bench {} --device cuda --symbol n=1,8", "several sizes are one program on a CPU alone"),
+        ("bench {} --device cuda --symbol n=1,8", "there is no driver of NVIDIA's"),
     ],
 )
 def test_refusals(fusewise, rows, tmp_path, monkeypatch, words, sentence):

@@ -41,7 +41,7 @@ from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.cli.streams import note
 from fusewise.errors import UsageError
 from fusewise.files import write_text
-from fusewise.words import MIB
+from fusewise.words import MIB, sizes_text
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -233,7 +233,7 @@ def _show_sizes(found: dict[str, Any]) -> None:
         times = [_median(each["runtimes"].get(name, {})) for name in names]
         ratio = "-" if each["ratio"] is None else f"{each['ratio']:.2f} x {each['best_peer']}"
         error = "-" if each["max_rel_error"] is None else f"{each['max_rel_error']:.1e}"
-        rows.append((", ".join(f"{name}={size}" for name, size in each["symbols"].items()), *times, ratio, error))
+        rows.append((sizes_text(each["symbols"]), *times, ratio, error))
     headings = ("sizes", *(f"{name} ms" for name in names), "speed", "difference")
     table(headings, rows, title=_title(found))
 

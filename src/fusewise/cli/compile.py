@@ -37,7 +37,7 @@ from fusewise.cli.options import (
 from fusewise.cli.reports import ReportFile, check_report, write_report
 from fusewise.compiled import SUFFIX
 from fusewise.errors import UsageError
-from fusewise.words import size_text
+from fusewise.words import size_text, sizes_text
 
 __all__ = ["compile_model"]
 
@@ -143,6 +143,7 @@ def _show(model: str, summary: Mapping[str, Any], output: Path | None) -> None:
             ("compile time", f"{summary['compile_ms']:.0f} ms"),
             *_tuning(summary["tuning"]),
             *([("free dimensions", ", ".join(summary["symbols"]))] if summary["symbols"] else []),
+            *(("  program for", sizes_text(one)) for one in _sizes(summary)),
             *_frozen(summary["frozen"]),
             ("groups", str(summary["groups"])),
             ("kernels", str(summary["kernels"])),
@@ -154,11 +155,16 @@ def _show(model: str, summary: Mapping[str, Any], output: Path | None) -> None:
     )
 
 
+def _sizes(summary: Mapping[str, Any]) -> list[dict[str, int]]:
+    """The sizes that there are programs for, of a model for a GPU that has free dimensions."""
+    return list(summary["specialized"]["sizes"]) if "device" in summary and summary["symbols"] else []
+
+
 def _frozen(found: dict[str, Any]) -> list[tuple[str, str]]:
     """What the model leaves open and is the same in every run of the compiled one."""
     rows = []
     if found["sizes"]:
-        rows.append(("frozen sizes", ", ".join(f"{name}={size}" for name, size in found["sizes"].items())))
+        rows.append(("frozen sizes", sizes_text(found["sizes"])))
     if found["values"]:
         rows.append(("frozen inputs", f"{', '.join(found['values'])} (constants, with the values given)"))
     if found["defaults"]:

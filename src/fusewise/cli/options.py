@@ -78,7 +78,8 @@ Symbols = Annotated[
     typer.Option(
         "--symbol",
         metavar="NAME=N",
-        help="The size of a symbolic dimension, or, of one that stays free, its range and the size to plan for: NAME=1..2048,128.",
+        help="The size of a symbolic dimension, or, of one that stays free, its range and the size to plan for: NAME=1..2048,128. "
+        "For a GPU several: NAME=1,8,32.",
     ),
 ]
 Values = Annotated[
@@ -203,11 +204,12 @@ def shapes_of(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def symbols_of(texts: Iterable[str] | None) -> dict[str, int | str]:
-    """`batch=4` as {"batch": 4}, and `batch=1..64,8` as {"batch": "1..64,8"}; `UsageError` for anything else."""
+    """`batch=4` as {"batch": 4}, `batch=1..64,8` as {"batch": "1..64,8"} and `batch=1,8` as {"batch": "1,8"}; `UsageError` for
+    anything else."""
     found: dict[str, int | str] = {}
     for text in texts or ():
         name, _, size = text.rpartition("=")
-        if not name or not re.fullmatch(r"\d+|\d+\.\.\d*(,\d+)?", size):
+        if not name or not re.fullmatch(r"\d+(\.\.\d*)?(,\d+)*", size):
             raise UsageError(f"--symbol {text!r} is not of the form NAME=N, or NAME=1..2048,128")
         found[name] = int(size) if size.isdecimal() else size
     return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def bind(
     declared = {name: _substituted(kind, known) for name, kind in graph.types.items()}
     try:
         if not all(kind.is_fixed for kind in inputs.values()):
-            return in_symbols(graph, inputs, declared, ranges_of(graph) | ranges)
+            return in_symbols(graph, inputs, declared, _ranged(ranges_of(graph), ranges))
         return graph.replace(types=infer_graph(graph, inputs, declared).types)
     except InvalidModel as error:
         blamed = _blamed(graph, shapes, contents)
@@ -97,6 +98,17 @@ def _blamed(graph: Graph, shapes: Mapping[str, Sequence[int]], contents: Collect
             text = "x".join(map(str, given))
             return f"the shape {text} for input {name!r} does not fit: the model states {kind}, and"
     return f"the values given for {_listed(tuple(contents))} do not fit:" if contents else ""
+
+
+def _ranged(stated: Mapping[str, Symbol], given: Mapping[str, Symbol]) -> dict[str, Symbol]:
+    """Ranges by name: those given, and those that the model states where it is only said which size to plan for."""
+    plain = Symbol("")
+    own = {
+        name: replace(stated[name], hint=one.hint)
+        for name, one in given.items()
+        if name in stated and (one.low, one.high) == (plain.low, plain.high)
+    }
+    return {**stated, **given, **own}
 
 
 def _sizes(

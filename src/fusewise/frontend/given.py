@@ -1,23 +1,28 @@
-"""What a user says of free dimensions: numbers, and ranges with a size to plan for."""
+"""What a user says of free dimensions: numbers, and ranges with sizes to plan for."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from numbers import Integral
 
 from fusewise.errors import UsageError
+from fusewise.frontend.free import with_names
 from fusewise.ir.at_sizes import at_sizes
 from fusewise.ir.deciding import hint
 from fusewise.ir.graph import Graph
-from fusewise.ir.size import LARGEST, Symbol, size_of
+from fusewise.ir.size import LARGEST, Size, Symbol, size_of
+from fusewise.ir.types import TensorType
 
-__all__ = ["Given", "given_shapes", "given_symbols", "resized", "sized_at", "text_of"]
+__all__ = ["Given", "given_shapes", "given_symbols", "resized", "sized_at", "sizes_to_plan_for", "text_of"]
 
 Given = int | str | Symbol
-"""A number, or of a dimension that stays free a range as a text, `1..2048,128`, or as a `Symbol`."""
+"""A number, or of a dimension that stays free a range and sizes to plan for as a text, `1..2048,128` or `1..64,1,8,32`, several
+sizes to plan for alone, `1,8,32`, or a `Symbol`. A GPU has a program for each of these sizes, a CPU plans for the first."""
 
-_RANGE = re.compile(r"(\d+)\.\.(\d*)(?:,(\d+))?")
+_RANGE = re.compile(r"(\d+)\.\.(\d*)((?:,\d+)*)")
+_SIZES = re.compile(r"\d+(?:,\d+)+")
 
 
 _LARGEST_DIMENSION = 2**63 - 1
@@ -74,6 +79,47 @@ def sized_at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return at_sizes(graph, values)
 
 
+def sizes_to_plan_for(
+    graph: Graph, written: Graph, symbols: Mapping[str, Given] | None = None
+) -> tuple[dict[str, int], ...]:
+    """Values of a graph's symbols, by name, each of the sizes to plan for with each: `symbols` says of some dimensions which
+    these are, by the names that they have in the graph as it was `written`. `UsageError` for sizes that cannot be."""
+    usual: dict[str, tuple[int, ...]] = {symbol.name: (hint(size_of(symbol)),) for symbol in graph.symbols}
+    said = {name: sizes for name, given in (symbols or {}).items() if len(sizes := _sizes_said(given)) > 1}
+    for name, sizes in said.items():
+        symbol = _symbol_of(name, graph, written)
+        if len(usual[symbol.name]) > 1:
+            raise UsageError(
+                f"dimension {name!r} is {symbol.name!r} in this model: give sizes to plan for to one of them"
+            )
+        for size in sizes:
+            if not symbol.low <= size <= symbol.high:
+                allowed = f"at least {symbol.low}" if symbol.high == LARGEST else f"{symbol.low} to {symbol.high}"
+                raise UsageError(f"dimension {name!r} cannot be {size}: it must be {allowed}")
+        usual[symbol.name] = sizes
+    found = tuple(dict(zip(usual, chosen, strict=True)) for chosen in product(*usual.values()))
+    for values in found:
+        for check in graph.checks:
+            if not check.condition.holds(values):
+                raise UsageError(check.sentence)
+    return found
+
+
+def _symbol_of(name: str, graph: Graph, written: Graph) -> Symbol:
+    """What a dimension that has this name as a model was written is in the graph that it became."""
+    before = with_names(written)
+    for each in graph.inputs:
+        kind, now = before.types.get(each), graph.types[each]
+        if not isinstance(kind, TensorType) or not isinstance(now, TensorType) or kind.shape is None:
+            continue
+        for dim, size in zip(kind.shape, now.dims, strict=False):
+            if dim == name and isinstance(size, Size) and size.symbol is not None:
+                return size.symbol
+            if dim == name:
+                raise UsageError(f"dimension {name!r} is {size} in this model: give sizes to plan for to others")
+    raise UsageError(f"sizes are given for dimension {name!r}, and no input has it")
+
+
 def _number(value: object) -> int | None:
     """A whole number, NumPy's too; None for anything else."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
@@ -98,13 +144,29 @@ def _given(name: str, value: Given) -> int | Symbol:
         if number > _LARGEST_DIMENSION:
             raise UsageError(f"dimension {name!r} cannot have the size {number}")
         return number
-    found = _RANGE.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    said = _said(value) if isinstance(value, str) else None
+    if said is None:
         raise UsageError(
             f"dimension {name!r} is given as {value!r}; give a number, or a range as 1..2048 or 1..2048,128"
         )
-    low, high = int(found[1]), int(found[2]) if found[2] else LARGEST
-    usual = int(found[3]) if found[3] else 0
-    if not low <= high <= LARGEST or (usual and not low <= usual <= high):
+    low, high, sizes = said
+    wrong = [size for size in sizes if not low <= size <= high and size] or (len(sizes) > 1 and 0 in sizes)
+    if not low <= high <= LARGEST or wrong:
         raise UsageError(f"dimension {name!r} cannot be {value!r}: give a range, and a size to plan for inside of it")
-    return low if low == high else Symbol(name, low, high, usual)
+    return low if low == high else Symbol(name, low, high, sizes[0] if sizes else 0)
+
+
+def _said(text: str) -> tuple[int, int, tuple[int, ...]] | None:
+    """The range and the sizes to plan for that a text has; None for another text."""
+    if _SIZES.fullmatch(text):
+        return 0, LARGEST, tuple(dict.fromkeys(map(int, text.split(","))))
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return None
+    sizes = tuple(dict.fromkeys(map(int, found[3].split(",")[1:])))
+    return int(found[1]), int(found[2]) if found[2] else LARGEST, sizes
+
+
+def _sizes_said(given: Given) -> tuple[int, ...]:
+    said = _said(given) if isinstance(given, str) else None
+    return () if said is None else said[2]

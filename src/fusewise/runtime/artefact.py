@@ -31,6 +31,7 @@ from fusewise.runtime.threads import pool_image, use_image
 if TYPE_CHECKING:
     from fusewise.runtime.executable import Contents, Executable
     from fusewise.runtime.gpu.runner import GpuRunner
+    from fusewise.runtime.gpu.sized import SizedPrograms
 
 __all__ = ["Artefact", "as_bytes", "read", "write"]
 
@@ -42,13 +43,13 @@ _GPU = "gpu"
 class Artefact:
     """What a file holds: a model ready to run, and the `notes` its writer added (plain JSON)."""
 
-    executable: Executable | GpuRunner
+    executable: Executable | GpuRunner | SizedPrograms
     notes: Mapping[str, Any]
 
 
 def write(
     path: Path,
-    executable: Executable | GpuRunner,
+    executable: Executable | GpuRunner | SizedPrograms,
     notes: Mapping[str, Any],
     version: str,
     *,
@@ -59,13 +60,16 @@ def write(
     container.write(path, _parts(executable, notes, version, sign), settled=settled)
 
 
-def as_bytes(executable: Executable | GpuRunner, notes: Mapping[str, Any], version: str) -> bytes:
+def as_bytes(executable: Executable | GpuRunner | SizedPrograms, notes: Mapping[str, Any], version: str) -> bytes:
     """What `write` writes."""
     return b"".join(_parts(executable, notes, version, None))
 
 
 def _parts(
-    executable: Executable | GpuRunner, notes: Mapping[str, Any], version: str, sign: Callable[[bytes], bytes] | None
+    executable: Executable | GpuRunner | SizedPrograms,
+    notes: Mapping[str, Any],
+    version: str,
+    sign: Callable[[bytes], bytes] | None,
 ) -> Iterator[bytes | memoryview]:
     if executable.device != CPU:
         from fusewise.runtime.gpu.artefact import parts

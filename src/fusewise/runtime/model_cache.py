@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
     from fusewise.runtime.gpu.runner import GpuRunner
+    from fusewise.runtime.gpu.sized import SizedPrograms
 
 __all__ = ["Key", "ModelCache", "describes", "model_key", "program_digest", "room_of", "unchanged"]
 
@@ -140,7 +141,9 @@ class ModelCache:
             os.utime(path)
         return found
 
-    def store(self, key: str, executable: Executable | GpuRunner, notes: Mapping[str, Any], version: str) -> None:
+    def store(
+        self, key: str, executable: Executable | GpuRunner | SizedPrograms, notes: Mapping[str, Any], version: str
+    ) -> None:
         """Keep a model, unless it is so large that little else would have room."""
         limit = room_of(self.folder) if self._limit_bytes is None else self._limit_bytes
         if executable.figures.constant_bytes > limit * _LARGEST_SHARE:

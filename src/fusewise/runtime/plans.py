@@ -17,7 +17,6 @@ import numpy as np
 
 from fusewise.errors import FusewiseError, ResourceLimit, UsageError
 from fusewise.ir.size import evaluate
-from fusewise.ir.types import TensorType
 from fusewise.lower.fixed import fixed
 from fusewise.lower.program import Program
 from fusewise.runtime.arena import aligned_block
@@ -25,7 +24,7 @@ from fusewise.runtime.host import planned_limit
 from fusewise.runtime.jit import Library
 from fusewise.runtime.plan_maker import PlanMaker
 from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
-from fusewise.runtime.sizes import SymbolReader, told
+from fusewise.runtime.sizes import SymbolReader, divided_by_zero, negative_output, told
 from fusewise.words import size_text
 
 if TYPE_CHECKING:  # a compiled model is opened without it
@@ -201,7 +200,7 @@ class Plans:
         try:
             contents = replace(self._contents, program=fixed(self._program, self._reader.values(shapes)))
         except ZeroDivisionError as error:
-            raise _divided_by_zero(shapes) from error
+            raise divided_by_zero(shapes) from error
         host = partial(self._host, self._library.addresses)
         return run_plan_of(contents, self._library, self._workers, self._arena, host)
 
@@ -221,23 +220,14 @@ class Plans:
         except FusewiseError as error:
             return error
         except ZeroDivisionError:
-            return _divided_by_zero(shapes)
-
-
-def _divided_by_zero(shapes: Shapes) -> UsageError:
-    told = ", ".join("x".join(map(str, shape)) or "()" for shape in shapes)
-    return UsageError(f"the model divides a size by 0 for inputs of the shapes {told}: use larger ones")
+            return divided_by_zero(shapes)
 
 
 def _unsound(program: Program, values: Mapping[str, int]) -> FusewiseError | None:
     """What has less than no elements for these values of symbols."""
-    for port in program.outputs:
-        for axis, dim in enumerate(port.type.dims if isinstance(port.type, TensorType) and port.type.is_static else ()):
-            number = evaluate(dim, values)
-            if number < 0:
-                return UsageError(
-                    f"output {port.name!r} would have {number} elements along axis {axis} for {told(values)}"
-                )
+    with_less = negative_output(program.outputs, values)
+    if with_less is not None:
+        return with_less
     for buffer in program.buffers:
         number = evaluate(buffer.nbytes, values)
         if number < 0:

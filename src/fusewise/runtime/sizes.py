@@ -14,7 +14,7 @@ from fusewise.ir.types import Dim, TensorType
 from fusewise.lower.program import Port
 from fusewise.records import record
 
-__all__ = ["SymbolReader", "named", "symbol_of", "told"]
+__all__ = ["SymbolReader", "divided_by_zero", "named", "negative_output", "symbol_of", "told"]
 
 Shape = tuple[int, ...]
 
@@ -38,6 +38,24 @@ def told(values: Mapping[str, int], size: int | None = None) -> str:
     """The values of symbols, of those in a size if one is given: `batch=2, sequence=128`."""
     names = values if size is None else sorted(symbol.name for symbol in symbols_of(size))
     return ", ".join(f"{name}={values[name]}" for name in names)
+
+
+def divided_by_zero(shapes: Sequence[Shape]) -> UsageError:
+    """What is said of inputs of such shapes."""
+    dims = ", ".join("x".join(map(str, shape)) or "()" for shape in shapes)
+    return UsageError(f"the model divides a size by 0 for inputs of the shapes {dims}: use larger ones")
+
+
+def negative_output(outputs: Sequence[Port], values: Mapping[str, int]) -> UsageError | None:
+    """What is said of the first output that would have less than no elements for these values of symbols."""
+    for port in outputs:
+        for axis, dim in enumerate(port.type.dims if isinstance(port.type, TensorType) and port.type.is_static else ()):
+            number = evaluate(dim, values)
+            if number < 0:
+                return UsageError(
+                    f"output {port.name!r} would have {number} elements along axis {axis} for {told(values)}"
+                )
+    return None
 
 
 @record(frozen=True, slots=True)

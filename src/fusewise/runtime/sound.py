@@ -21,7 +21,15 @@ from fusewise.runtime.plan_code import PLAN
 if TYPE_CHECKING:
     from fusewise.codegen.gpu.program import GpuBuffer, GpuStep
 
-__all__ = ["check_notes", "check_program", "host_step_problems", "is_count", "place_fault", "site_problems"]
+__all__ = [
+    "check_notes",
+    "check_program",
+    "host_step_problems",
+    "is_count",
+    "place_fault",
+    "site_problems",
+    "symbol_problems",
+]
 
 _LEAST_STRIPS, _MOST_STRIPS = 4, 1 << 16
 _MOST_PIECES = 1 << 16
@@ -102,15 +110,20 @@ def _of_growth(program: Program) -> Iterator[str]:
 
 
 def _of_symbols(program: Program, symbols: Sequence[str]) -> Iterator[str]:
-    """Free dimensions, and what must hold of them."""
+    """Free dimensions, and the code for them."""
+    yield from symbol_problems(program)
+    if program.symbols and list(symbols[-1:]) != [PLAN]:
+        yield "it has no code for its sizes"
+
+
+def symbol_problems(program: Program) -> Iterator[str]:
+    """What is wrong with a program's free dimensions, and with what must hold of them."""
     names = [symbol.name for symbol in program.symbols]
     if len(set(names)) != len(names):
         yield "its free dimensions are not called by different names"
     for symbol in program.symbols:
         if not 0 <= symbol.low < symbol.high <= LARGEST:
             yield f"its dimension {symbol.name!r} cannot be {symbol.low:,} to {symbol.high:,}"
-    if program.symbols and list(symbols[-1:]) != [PLAN]:
-        yield "it has no code for its sizes"
     if not program.symbols and program.checks:
         yield "it checks sizes, and has none"
     for check in program.checks:

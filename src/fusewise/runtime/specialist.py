@@ -22,6 +22,7 @@ import numpy as np
 from fusewise.records import record
 from fusewise.runtime.jit import Library
 from fusewise.runtime.run_plan import Contents
+from fusewise.words import sizes_text
 
 __all__ = ["HOT_RUNS", "HOT_SECONDS", "Make", "Shapes", "Special", "Specialist", "Unwanted"]
 
@@ -207,7 +208,7 @@ class Specialist:
         except BaseException as error:
             self._finished.append((shapes, None))
             said = " ".join(str(error).split()) or type(error).__name__
-            named = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            named = sizes_text(sizes)
             with suppress(Exception):
                 self.warn(f"there is no program for {named} alone, which the one for all sizes runs: {said}")
         finally:

@@ -147,7 +147,9 @@ class GpuChoice:
             try:
                 self._known[key] = family.write(task, self._device, self._precision)
             except NoKernel as refusal:
-                self._known[key] = refusal
+                self._known[key] = refusal.with_traceback(
+                    None
+                )  # which would hold what called this, its callers, and so on
         return self._known[key]
 
 

@@ -19,6 +19,7 @@ from fusewise.codegen.gpu.kernel import GpuKernel
 from fusewise.codegen.gpu.touched import Touch, TouchedMemory
 from fusewise.errors import BrokenPlan
 from fusewise.ir.graph import Constant
+from fusewise.ir.size import Symbol
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.memory import ALIGNMENT as CACHE_LINE
 from fusewise.lower.memory import Lifetime, plan_arena
@@ -123,6 +124,11 @@ class GpuProgram:
     opsets: tuple[tuple[str, int], ...] = ()
     objects: tuple[tuple[str, np.ndarray], ...] = field(default=(), compare=False)
     accounts: tuple[Account, ...] = field(default=(), compare=False)
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Its free dimensions: none, as kernels for a GPU are written for sizes."""
+        return ()
 
     @property
     def launches(self) -> int:

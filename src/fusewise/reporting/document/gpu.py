@@ -38,7 +38,7 @@ Figures = Mapping[str, Cubin]
 
 def figures_of_kernels(model: Model) -> Figures:
     """Of a model whose kernels were compiled; of one that is interpreted there are none."""
-    cubins = cast("GpuRunner", model.runs).contents.cubins
+    cubins = cast("GpuRunner", model.runs).usual.cubins
     return {cubin.symbol: cubin for cubin in cubins or ()}
 
 
@@ -208,7 +208,7 @@ def gpu_times_of(model: Model, *, seed: int = 0) -> dict[str, Any]:
     """The part `times` of a model on the GPU that is here, by its clock; launches are timed one by one, so there is no picture of a
     run. Raises the errors of `runtime.gpu.driver`, and what `Model.run` raises."""
     runner = cast("GpuRunner", model.runs)
-    found = gpu_profile(runner.load(), runner.contents.cubins or (), model.random_inputs(seed), _RUNS)
+    found = gpu_profile(runner.load_usual(), runner.usual.cubins or (), model.random_inputs(seed), _RUNS)
     return {
         **{name: found[name] for name in ("ms", "runs", "gflops", "groups")},
         "threads": found["machine"]["threads"],

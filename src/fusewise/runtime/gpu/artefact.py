@@ -15,6 +15,7 @@ from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.runtime import container
 from fusewise.runtime.container import Container, understood
 from fusewise.runtime.gpu import drivers
+from fusewise.runtime.gpu.driver import Driver
 from fusewise.runtime.gpu.program_json import (
     cubin_from_json,
     cubin_to_json,
@@ -22,6 +23,8 @@ from fusewise.runtime.gpu.program_json import (
     gpu_program_to_json,
 )
 from fusewise.runtime.gpu.runner import GpuContents, GpuRunner
+from fusewise.runtime.gpu.sized import SizedPrograms
+from fusewise.runtime.gpu.sized_artefact import PROGRAMS, sized_from, sized_stated
 from fusewise.runtime.gpu.sound import check_file
 
 __all__ = ["MARK", "parts", "read"]
@@ -29,14 +32,21 @@ __all__ = ["MARK", "parts", "read"]
 MARK = "gpu"
 """What the manifest of such a file has."""
 
+_UNCOMPILED = "a model whose kernels were not compiled cannot be kept in a file"
+
 
 def parts(
-    runner: GpuRunner, notes: Mapping[str, Any], version: str, sign: Callable[[bytes], bytes] | None
+    runner: GpuRunner | SizedPrograms, notes: Mapping[str, Any], version: str, sign: Callable[[bytes], bytes] | None
 ) -> Iterator[bytes | memoryview]:
     """The bytes of a file, part by part; see `container.written`."""
+    if isinstance(runner, SizedPrograms):
+        if any(one.cubins is None for one in runner.contents.values()):
+            raise UnsupportedModel(_UNCOMPILED)
+        stated, figures, blocks = sized_stated(runner)
+        return container.written(version, {MARK: stated, "cubins": figures, "notes": dict(notes)}, blocks, sign)
     program, cubins = runner.contents.program, runner.contents.cubins
     if cubins is None:
-        raise UnsupportedModel("a model whose kernels were not compiled cannot be kept in a file")
+        raise UnsupportedModel(_UNCOMPILED)
     constants = [number for number, buffer in enumerate(program.buffers) if buffer.kind == "constant"]
     sections = [memoryview(cubin.image) for cubin in cubins]
     for number in constants:
@@ -52,21 +62,32 @@ def parts(
     return container.written(version, said, sections, sign)
 
 
-def read(found: Container, device: str | None = None) -> GpuRunner:
+def read(found: Container, device: str | None = None) -> GpuRunner | SizedPrograms:
     """What a container holds, to be run on a `device` as users write it; None for the GPU that is here. No driver is opened.
 
     Raises what `Container.sections` does, `InvalidModel` when its parts do not fit each other, and `UsageError` for a device that
     it was not compiled for.
     """
     sections = found.sections()
-    with understood(found.path):
-        contents = _contents(found.manifest, sections)
-    own = contents.program.device
     choice = DeviceChoice(is_gpu=True) if device is None else device_choice(device)
-    if not choice.is_gpu or choice.architecture not in ("", own):
-        raise UsageError(f"{found.path} was compiled for cuda:{own}, not for {choice.text}: compile the model for that")
-    wanted = DeviceChoice(is_gpu=True, number=choice.number, architecture=own)
-    return GpuRunner(contents, lambda: drivers.opened(wanted))
+
+    def opener(architecture: str) -> Callable[[], Driver]:
+        wanted = DeviceChoice(is_gpu=True, number=choice.number, architecture=architecture)
+        return lambda: drivers.opened(wanted)
+
+    with understood(found.path):
+        if PROGRAMS in found.manifest[MARK]:
+            runner: GpuRunner | SizedPrograms = sized_from(
+                found.manifest[MARK], found.manifest["cubins"], sections, opener
+            )
+        else:
+            contents = _contents(found.manifest, sections)
+            runner = GpuRunner(contents, opener(contents.program.device))
+    if not choice.is_gpu or choice.architecture not in ("", runner.device.partition(":")[2]):
+        raise UsageError(
+            f"{found.path} was compiled for {runner.device}, not for {choice.text}: compile the model for that"
+        )
+    return runner
 
 
 def _contents(manifest: Mapping[str, Any], sections: list[memoryview]) -> GpuContents:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import field
 from types import TracebackType
 from typing import Any
 
@@ -22,13 +23,14 @@ from fusewise.records import record
 from fusewise.runtime.arena import RunMemory
 from fusewise.runtime.faults import Faults
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, numbers_by_name, port_info
+from fusewise.runtime.gpu.constants import DeviceConstants
 from fusewise.runtime.gpu.dlpack import DeviceArray, Foreign, taken
 from fusewise.runtime.gpu.driver import Cubin, DeviceLost, Driver, Launch, LaunchGraph, Span
 from fusewise.runtime.gpu.host_steps import HostSteps
 from fusewise.runtime.gpu.memory import GpuMemory, device_sizes
 from fusewise.runtime.written_into import copied_into, writable_in_place
 
-__all__ = ["GpuExecutable", "GpuFigures", "figures_of"]
+__all__ = ["Beside", "GpuExecutable", "GpuFigures", "figures_of"]
 
 
 _NOWHERE = -1
@@ -60,6 +62,16 @@ def figures_of(program: GpuProgram) -> GpuFigures:
     )
 
 
+@record(frozen=True)
+class Beside:
+    """What programs on one device share: constants, and the `turn` that each run waits for, as a driver serves one at a time.
+    Whoever has it may have it again, since a program may be closed, as nobody has it any more, in the midst of another one's
+    run."""
+
+    constants: DeviceConstants
+    turn: AbstractContextManager[Any] = field(default_factory=threading.RLock)
+
+
 @record(slots=True)
 class _Stretch:
     """Launches that are one graph: their steps, and what it runs now."""
@@ -73,14 +85,21 @@ class GpuExecutable:
     """A model on a device. `run` may be called from any number of threads, which take turns. `close` gives the device's
     memory back."""
 
-    def __init__(self, program: GpuProgram, driver: Driver, cubins: Sequence[Cubin | None] | None = None) -> None:
-        """`cubins` has one for each kernel; a driver that runs sources does without. Raises the errors of
-        `runtime.gpu.driver`, and `BrokenPlan` for a program that breaks its own rules."""
+    def __init__(
+        self,
+        program: GpuProgram,
+        driver: Driver,
+        cubins: Sequence[Cubin | None] | None = None,
+        beside: Beside | None = None,
+    ) -> None:
+        """`cubins` has one for each kernel; a driver that runs sources does without. `beside` is what other programs on the device
+        share with this one. Raises the errors of `runtime.gpu.driver`, and `BrokenPlan` for a program that breaks its own rules."""
         check_program(program)
         self.program, self._driver = program, driver
         self._inputs = Inputs(program.inputs)
         self._numbers = numbers_by_name(program.outputs)
-        self._turn = threading.Lock()
+        beside = Beside(DeviceConstants(driver)) if beside is None else beside
+        self._turn = beside.turn
         self._closed = False
         images = [None] * len(program.kernels) if cubins is None else cubins
         self._parts: list[_Stretch | tuple[int, ...]] = []
@@ -90,7 +109,7 @@ class GpuExecutable:
             for kernel, cubin in zip(program.kernels, images, strict=True):
                 functions.append(driver.load(kernel, cubin))
                 self._held.callback(driver.unload, functions[-1])
-            self._memory = GpuMemory(program, driver)
+            self._memory = GpuMemory(program, driver, beside.constants)
             self._held.callback(self._memory.close)
             self._where = list(self._memory.addresses)
             for is_launches, numbers in stretches(program.steps):
@@ -143,14 +162,17 @@ class GpuExecutable:
             objects = self._run(feeds, {}, wanted)
             return [self._result(self.program.outputs[number], objects) for number in wanted]
 
-    def run_on_device(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[DeviceArray]:
-        """As `run`, and outputs stay on the device: they lie in the program's memory, so the next run overwrites them."""
+    def run_on_device(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], owner: object = None
+    ) -> list[DeviceArray]:
+        """As `run`, and outputs stay on the device: they lie in the program's memory, so the next run overwrites them. They
+        keep their `owner`, or else this program, for as long as somebody has them."""
         wanted = self._chosen(output_names)
         for number in wanted:
             self._lies_there(self.program.outputs[number])
         with self._turn:
             self._run(feeds, {}, ())
-            return [self._array(self.program.outputs[number]) for number in wanted]
+            return [self._array(self.program.outputs[number], owner or self) for number in wanted]
 
     def run_into(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> list[Any]:
         """As `run`, of the outputs that `into` names, each written into the array given for it, which is returned; None for a
@@ -385,7 +407,7 @@ class GpuExecutable:
         made.reshape(-1).view(np.uint8)[:] = block[: made.nbytes]
         return made
 
-    def _array(self, port: Port) -> DeviceArray:
+    def _array(self, port: Port, owner: object) -> DeviceArray:
         kind = port.type
         assert isinstance(kind, TensorType)
         address = self._where[port.buffer]
@@ -398,7 +420,7 @@ class GpuExecutable:
                 self._driver.synchronise()
             return made
 
-        return DeviceArray(address, kind.dims, kind.dtype, self._driver.place, owner=self, read=read)
+        return DeviceArray(address, kind.dims, kind.dtype, self._driver.place, owner=owner, read=read)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -114,6 +114,11 @@ class FakeDriver:
         """How many are held."""
         return len(self._allocated)
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Of the device's memory, how many are held."""
+        return sum(self._allocated.values())
+
     def allocate(self, nbytes: int) -> int:
         self.check()
         size = max(1, -(-nbytes // _ALIGNMENT)) * _ALIGNMENT

@@ -1,7 +1,8 @@
 """Where a program's buffers lie: two allocations on the device, one of the host's memory that copies are fast from and to.
 
-The first allocation holds the constants, the second the arena and behind it every other buffer that kernels touch. Buffers
-that host steps touch have a copy of their own in the host's memory; those that no kernel touches lie there alone.
+The first allocation holds the constants (`constants`; programs may share them), the second the arena and behind it every other
+buffer that kernels touch. Buffers that host steps touch have a copy of their own in the host's memory; those that no kernel
+touches lie there alone.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 from fusewise.codegen.gpu.program import ByteRange, GpuBuffer, GpuProgram, GpuStep, aligned, reads_of, writes_of
 from fusewise.errors import FusewiseError
 from fusewise.lower.program import HostStep
-from fusewise.runtime.arena import aligned_block, settled
+from fusewise.runtime.arena import aligned_block
+from fusewise.runtime.gpu.constants import DeviceConstants, HeldConstants
 from fusewise.runtime.gpu.driver import Driver, Span
+from fusewise.runtime.gpu.packing import packed_bytes
 from fusewise.runtime.host import check_memory
 
-__all__ = ["GpuMemory", "device_sizes", "packed_bytes"]
+__all__ = ["GpuMemory", "constants_of", "device_sizes"]
 
 
 class GpuMemory:
@@ -29,8 +32,10 @@ class GpuMemory:
     and `copies` what host steps read and write; uint8 both, None for what there is not.
     """
 
-    def __init__(self, program: GpuProgram, driver: Driver) -> None:
+    def __init__(self, program: GpuProgram, driver: Driver, constants: DeviceConstants | None = None) -> None:
+        """`constants` are those of the other programs on this device that may share theirs."""
         self.driver, self._program = driver, program
+        self._constants = DeviceConstants(driver) if constants is None else constants
         buffers = program.buffers
         launches = _launched(program)
         hosted = {one.buffer for step in program.steps if isinstance(step, HostStep) for one in _named(step)}
@@ -40,7 +45,7 @@ class GpuMemory:
         self.addresses = [0] * len(buffers)
         self._allocated: list[Span] = []
         self._pinned: np.ndarray | None = None
-        self.constant_bytes = self.device_bytes = 0
+        self._held: HeldConstants | None = None
         check_memory(self._host_bytes(ports), "what the model keeps in the host's memory")
         try:
             self._place_constants()
@@ -64,10 +69,14 @@ class GpuMemory:
         if pinned is not None:
             with suppress(FusewiseError):
                 self.driver.unpin(pinned)
+        held, self._held = self._held, None
+        if held is not None:
+            self._constants.give_back(held)
 
     def owns(self, address: int) -> bool:
-        """Is that of this memory, so that a run may write there?"""
-        return any(one.address <= address < one.address + one.nbytes for one in self._allocated)
+        """Is that of this memory, so that a run may write there, or of constants?"""
+        own = any(one.address <= address < one.address + one.nbytes for one in self._allocated)
+        return own or self._constants.owns(address)
 
     def fetch(self, parts: Iterable[ByteRange]) -> None:
         """Have what kernels made in the host's copies; it is there when the driver has synchronised."""
@@ -92,27 +101,21 @@ class GpuMemory:
         return sum(one.nbytes * (self.on_host[k] + (self.on_device[k] and k in ports)) for k, one in numbered)
 
     def _place_constants(self) -> None:
-        """Copy the constants that kernels read, one after the other, so that the host holds one at a time."""
+        """Have the constants there that kernels read."""
         numbers = [k for k, one in enumerate(self._program.buffers) if one.kind == "constant" and self.on_device[k]]
-        starts = self._laid_out(numbers)
-        self.constant_bytes = starts[-1]
-        if not numbers:
-            return
-        base = self._allocate(starts[-1])
-        for number, start in zip(numbers, starts, strict=False):
-            self.addresses[number] = base + start
-            self.driver.copy_in(base + start, packed_bytes(self._program.buffers[number]))
-            self.driver.synchronise()
+        self._held = self._constants.take([self._program.buffers[number] for number in numbers])
+        for number, address in zip(numbers, self._held.addresses, strict=True):
+            self.addresses[number] = address
 
     def _place_others(self) -> None:
         buffers = self._program.buffers
         arena = _arena_of(self._program)
         others = [k for k, one in enumerate(buffers) if one.kind not in ("constant", "arena") and self.on_device[k]]
         starts = self._laid_out(others)
-        self.device_bytes = arena + starts[-1]
-        if not self.device_bytes:
+        nbytes = arena + starts[-1]
+        if not nbytes:
             return
-        base = self._allocate(self.device_bytes)
+        base = self._allocate(nbytes)
         for number, start in zip(others, starts, strict=False):
             self.addresses[number] = base + arena + start
         for number, one in enumerate(buffers):
@@ -161,6 +164,11 @@ def _launched(program: GpuProgram) -> set[int]:
     return {one.buffer for step in program.steps if isinstance(step, GpuStep) for one in _named(step)}
 
 
+def constants_of(program: GpuProgram) -> list[GpuBuffer]:
+    """The constants that kernels read."""
+    return [program.buffers[k] for k in sorted(_launched(program)) if program.buffers[k].kind == "constant"]
+
+
 def _arena_of(program: GpuProgram) -> int:
     return aligned(program.arena_bytes) if program.arena_bytes else 0
 
@@ -173,21 +181,3 @@ def device_sizes(program: GpuProgram) -> tuple[int, int]:
         if buffer.kind != "arena":
             sizes["constant" if buffer.kind == "constant" else "other"] += aligned(buffer.nbytes)
     return sizes["constant"], sizes["other"]
-
-
-def packed_bytes(buffer: GpuBuffer) -> np.ndarray:
-    """The bytes of a constant as kernels want them, uint8[nbytes]."""
-    if buffer.data is None:
-        raise ValueError(f"constant {buffer.value!r} has no data")
-    packing = buffer.packing
-    if packing is not None and packing.parts is not None:
-        found = aligned_block(packing.parts.nbytes)
-        packing.parts.fill(buffer.data.rows, found)
-    else:
-        array = buffer.data.read_once()
-        found = settled(array if packing is None else packing.pack(array))
-    if found.nbytes < buffer.nbytes:
-        raise FusewiseError(
-            f"constant {buffer.value!r} has {found.nbytes:,} bytes where {buffer.nbytes:,} were planned"
-        )
-    return found[: buffer.nbytes]

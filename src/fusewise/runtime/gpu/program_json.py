@@ -44,7 +44,7 @@ def gpu_program_to_json(program: GpuProgram) -> Json:
     }
 
 
-def gpu_program_from_json(found: Json, constants: Mapping[int, np.ndarray]) -> GpuProgram:
+def gpu_program_from_json(found: Json, constants: Mapping[int, np.ndarray | Constant]) -> GpuProgram:
     """The program, with `constants` (uint8) by the number of their buffer. `KeyError`, `TypeError` or `ValueError` when `found`
     is not one."""
     read = ProgramReader({})
@@ -111,5 +111,6 @@ def _launch_from(found: Json, read: ProgramReader) -> GpuStep:
     )
 
 
-def _buffer_from(contents: np.ndarray | None, kind: str, nbytes: int, offset: int, value: str) -> GpuBuffer:
-    return GpuBuffer(kind, nbytes, offset, value, None if contents is None else Constant(contents))
+def _buffer_from(contents: np.ndarray | Constant | None, kind: str, nbytes: int, offset: int, value: str) -> GpuBuffer:
+    data = Constant(contents) if isinstance(contents, np.ndarray) else contents
+    return GpuBuffer(kind, nbytes, offset, value, data)

@@ -12,14 +12,16 @@ from fusewise.codegen.gpu.device import DeviceChoice
 from fusewise.codegen.gpu.program import GpuBuffer, GpuProgram
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.ir.graph import Constant
+from fusewise.lower.program import Port
 from fusewise.records import record
 from fusewise.runtime.feeds import PortInfo, port_info
 from fusewise.runtime.gpu.dlpack import DeviceArray
 from fusewise.runtime.gpu.driver import Cubin, Driver, NoDevice, NoDriver, WrongArchitecture
 from fusewise.runtime.gpu.executable import GpuExecutable, figures_of
-from fusewise.runtime.gpu.memory import device_sizes, packed_bytes
+from fusewise.runtime.gpu.memory import device_sizes
+from fusewise.runtime.gpu.packing import packed_bytes
 
-__all__ = ["GpuContents", "GpuRunner", "packed"]
+__all__ = ["GpuContents", "GpuRunner", "check_limit", "packed"]
 
 
 @record(frozen=True)
@@ -31,15 +33,28 @@ class GpuContents:
     cubins: tuple[Cubin, ...] | None
 
 
-def packed(program: GpuProgram) -> GpuProgram:
-    """The program with its constants packed: what they were made from is not needed any more."""
-    return replace(program, buffers=tuple(map(_packed, program.buffers)))
+def packed(program: GpuProgram, known: dict[str, Constant] | None = None) -> GpuProgram:
+    """The program with its constants packed: what they were made from is not needed any more. Those that are byte for byte one of
+    the `known`, by their digests, are that one; others become known."""
+    return replace(program, buffers=tuple(_packed(one, known) for one in program.buffers))
 
 
-def _packed(buffer: GpuBuffer) -> GpuBuffer:
+def _packed(buffer: GpuBuffer, known: dict[str, Constant] | None) -> GpuBuffer:
     if buffer.kind != "constant":
         return buffer
-    return replace(buffer, data=Constant(packed_bytes(buffer)), packing=None)
+    made = Constant(packed_bytes(buffer))
+    if known is not None:
+        made = known.setdefault(made.digest, made)
+    return replace(buffer, data=made, packing=None)
+
+
+def check_limit(taken: int, limit: int) -> None:
+    """Raise `ResourceLimit` where a model takes more bytes of its device's memory than are allowed."""
+    if taken > limit:
+        raise ResourceLimit(
+            f"the model takes {taken:,} bytes of the device's memory, more than the {limit:,} allowed: use a higher "
+            "limit of memory, or smaller input shapes"
+        )
 
 
 class GpuRunner:
@@ -50,6 +65,9 @@ class GpuRunner:
 
     workers = 1
     """Of the CPU, that a run uses."""
+
+    specialized = None
+    """It has one program, whatever the sizes."""
 
     def __init__(self, contents: GpuContents, open_driver: Callable[[], Driver]) -> None:
         self.contents = contents
@@ -66,6 +84,15 @@ class GpuRunner:
     def device(self) -> str:
         """What it was compiled for, as users write it: `cuda:sm_90`."""
         return DeviceChoice(is_gpu=True, architecture=self.program.device).text
+
+    @property
+    def usual(self) -> GpuContents:
+        """What is compiled for the sizes to plan for: all there is."""
+        return self.contents
+
+    def load_usual(self) -> GpuExecutable:
+        """See `load`."""
+        return self.load()
 
     def load(self) -> GpuExecutable:
         """The program on its device. Raises the errors of `runtime.gpu.driver`, and `UsageError` once it is closed."""
@@ -89,15 +116,9 @@ class GpuRunner:
 
     def limit_memory(self, nbytes: int | None) -> None:
         """Allow no more than so many bytes of the device's memory. `ResourceLimit` where that is too little."""
-        if nbytes is None:
-            return
-        taken = sum(device_sizes(self.program))
-        if taken > nbytes:
-            raise ResourceLimit(
-                f"the model takes {taken:,} bytes of the device's memory, more than the {nbytes:,} allowed: use a higher "
-                "limit of memory, or smaller input shapes"
-            )
-        self.memory_limit = nbytes
+        if nbytes is not None:
+            check_limit(sum(device_sizes(self.program)), nbytes)
+            self.memory_limit = nbytes
 
     def get_inputs(self) -> list[PortInfo]:
         """Name, shape and type of each input."""
@@ -106,6 +127,10 @@ class GpuRunner:
     def get_outputs(self) -> list[PortInfo]:
         """Name, shape and type of each output."""
         return [port_info(port) for port in self.program.outputs]
+
+    def outputs_for(self, feeds: Mapping[str, Any]) -> tuple[Port, ...]:
+        """The outputs of a run on these inputs: those of any."""
+        return self.program.outputs
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """See `GpuExecutable.run`."""
