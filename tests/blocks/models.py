@@ -82,9 +82,16 @@ def _torch(folder: Path) -> dict[str, Any]:
     return names | {"x": names["example"]}
 
 
+def _gpu(folder: Path) -> dict[str, Any]:
+    """The small network, and a model of sentences of any batch and length."""
+    _sentences(folder)
+    (folder / "model.onnx").rename(folder / "sentences.onnx")
+    return _network(folder)
+
+
 HOW_TO = (
     *("a-slow-kernel", "a-wrong-answer", "another-machine", "cache-in-ci", "containers-and-threads"),
-    *("gpu", "report-a-problem", "serve-a-model", "sign-files"),
+    *("report-a-problem", "serve-a-model", "sign-files"),
 )
 
 OWNED: Mapping[str, Callable[[Path], dict[str, Any]]] = MappingProxyType(
@@ -102,6 +109,7 @@ OWNED: Mapping[str, Callable[[Path], dict[str, Any]]] = MappingProxyType(
         "docs/substitutions.md": _network,
         **{f"docs/how-to/{name}.md": _network for name in HOW_TO},
         "docs/how-to/free-dimensions.md": _sentences,
+        "docs/how-to/gpu.md": _gpu,
     }
 )
 """By page. Pages that are not here make everything that they use; tutorials do."""
