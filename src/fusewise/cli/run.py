@@ -35,6 +35,7 @@ from fusewise.cli.options import (
     model_of,
     numbers_of,
     options_of,
+    sizes_of,
     source_of,
     threads_of,
 )
@@ -103,6 +104,8 @@ def run(
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise UsageError(f"the output file must end in .npy or .npz, not {output.name!r}")
     check_folder(output)
+    if sizes_of(symbol)[1]:
+        raise UsageError("a run is of one size: give --symbol one number for each dimension")
     model, given = model_of(model, exported), _arrays(inputs)
     with progress() as report:
         if Path(model).suffix == SUFFIX:

@@ -106,10 +106,10 @@ def here(device: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDr
     share(monkeypatch, device)
     compile_nothing(monkeypatch)
     gc.collect()
-    before = device.allocations
+    before = device.allocations, device.pinned_bytes
     yield device
     gc.collect()
-    assert device.allocations == before
+    assert (device.allocations, device.pinned_bytes) == before
 
 
 @needs_triton
