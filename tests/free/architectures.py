@@ -145,7 +145,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         _text("opt"),
         _text("bloom"),
         _text("gpt_neox"),
-        _past("llama_past", 2, 2, 16),
+        _past("llama_past", 1, 2, 16),
         _text("t5_encoder"),
         Architecture(
             "t5_decoder",

@@ -148,8 +148,8 @@ def _whisper(decoder: bool) -> Callable[[], Any]:
             vocab_size=128,
             num_mel_bins=20,
             d_model=64,
-            encoder_layers=2,
-            decoder_layers=2,
+            encoder_layers=1,
+            decoder_layers=1,
             encoder_attention_heads=4,
             decoder_attention_heads=4,
             encoder_ffn_dim=128,
@@ -173,7 +173,7 @@ def _speech(kind: str) -> Callable[[], Any]:
     def make() -> Any:
         import transformers
 
-        sizes = {**_TOKENS, "conv_dim": (32, 32, 32), "conv_kernel": (10, 3, 3), "conv_stride": (5, 2, 2)}
+        sizes = {**_TOKENS, **_ONE, "conv_dim": (32, 32, 32), "conv_kernel": (10, 3, 3), "conv_stride": (5, 2, 2)}
         config = getattr(transformers, f"{kind}Config")(
             **sizes, num_feat_extract_layers=3, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4
         )
@@ -314,7 +314,7 @@ def _unet() -> Any:
 
 MODULES: dict[str, Callable[[], Any]] = {
     "bert": _text("Bert"),
-    "gpt2": _text("GPT2", n_embd=64, n_layer=2, n_head=4, n_positions=128),
+    "gpt2": _text("GPT2", n_embd=64, n_layer=1, n_head=4, n_positions=128),
     "resnet": _vision(
         "ResNetForImageClassification", _logits, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 2], num_labels=50
     ),
@@ -342,7 +342,7 @@ MODULES: dict[str, Callable[[], Any]] = {
     "opt": _text("OPT", ffn_dim=128, word_embed_proj_dim=64, max_position_embeddings=128, **_ONE),
     "bloom": _text("Bloom", n_layer=1, n_head=4),
     "gpt_neox": _text("GPTNeoX", max_position_embeddings=512, **_ONE),
-    "llama_past": _with_past("Llama", 2, **_ROPE),
+    "llama_past": _with_past("Llama", 1, **{**_ROPE, **_ONE}),
     "t5_encoder": _t5(decoder=False),
     "t5_decoder": _t5(decoder=True),
     "bart": _bart,
