@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.gpu.kernels import needs_triton
+from tests.runtime.gpu.sharing import compile_nothing, share
 
 from fusewise import api
 from fusewise.benchmarking.accuracy import TOLERANCES
@@ -388,3 +390,39 @@ def test_what_cannot_be_compiled_is_left_to_pytorch(monkeypatch: pytest.MonkeyPa
 def test_the_entry_point_is_the_backend() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["torch_dynamo_backends"] == {"fusewise": "fusewise.dynamo:backend"}
+
+
+@needs_triton
+def test_graphs_run_on_a_gpu(device: Any, made: list[api.Options], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the processor go there and come back; parameters are constants there."""
+    compile_nothing(monkeypatch)
+    opened = share(monkeypatch, device)
+    chosen = {"device": "cuda", "cache": False}
+
+    class Small(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.randn(8))
+            self.register_buffer("shift", torch.randn(8))
+
+        def forward(self, x: Any) -> Any:
+            return torch.softmax(x * self.scale + self.shift, -1), x
+
+    module, x = Small().eval(), torch.randn(3, 8)
+    call = compiled(module, dynamic=False, options=chosen)
+    agree(call(x), module(x))
+    with torch.no_grad():
+        module.scale.mul_(2.0)
+    agree(call(x), module(x))
+    assert [one.device for one in made] == ["cuda", "cuda"] and opened
+    free = torch.compile(module, backend=backend, dynamic=True, options=chosen)
+    with (
+        torch.no_grad(),
+        pytest.warns(
+            RuntimeWarning, match="its sizes .* are free, and a program for a GPU is for one: say dynamic=False"
+        ),
+    ):
+        agree(free(x), module(x))
+    share(monkeypatch, None)
+    with pytest.raises(Exception, match="there is no driver of NVIDIA's"), torch.no_grad():
+        torch.compile(lambda x: x + 1, backend=backend, options=chosen)(x)

@@ -126,7 +126,7 @@ def why_not(node: Any) -> str:
         if not isinstance(one, torch.Tensor):
             continue
         if one.device.type != "cpu":
-            return f"{node.name} lies on the device {one.device}{_at(node)}; only the processor is compiled for"
+            return f"{node.name} lies on the device {one.device}{_at(node)}; it has to lie on the processor"
         if one.layout is not torch.strided or (one.dtype.is_complex and node.op == "placeholder"):
             return f"{node.name} is a tensor of {one.dtype}, {one.layout}{_at(node)}"
     return ""

@@ -149,12 +149,17 @@ def _options(mode: str | None, options: Mapping[str, Any]) -> Options:
 
 
 def _require_known(options: Options) -> None:
-    """Raises `UsageError` for names that there are not, before a graph is left to PyTorch on their account."""
+    """Raises `UsageError` for names that there are not, and a GPU that is not here, before a graph is left to PyTorch on their
+    account."""
     from fusewise.codegen.legalize import check_precision
     from fusewise.decisions import require_known
     from fusewise.fusion.plan import check_planner
+    from fusewise.runtime.gpu import drivers
 
-    check_precision(options.precision, options.exact)
+    if options.on_gpu:  # whose precisions were looked at with the device
+        drivers.opened(options.device).close()
+    else:
+        check_precision(options.precision, options.exact)
     check_planner(options.fusion)
     require_known(options.disable)
 

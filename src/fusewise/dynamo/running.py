@@ -13,6 +13,7 @@ import numpy as np
 
 from fusewise import api
 from fusewise.dynamo.captured import Capture, Returned
+from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Constant
 from fusewise.options import Options
 from fusewise.records import record
@@ -128,6 +129,10 @@ class CompiledCapture:
         rest = tuple((name, place) for name, place in ports if place not in held)
         bound = graph.replace(inputs=tuple(name for name, _ in rest), constants={**graph.constants, **constants})
         symbols = self._source.symbols
+        if symbols and self._options.on_gpu:
+            raise UnsupportedModel(
+                f"its sizes {', '.join(symbols)} are free, and a program for a GPU is for one: say dynamic=False to torch.compile"
+            )
         options = replace(self._options, symbols=symbols, tune=0.0 if symbols else self._options.tune)
         key, programs = tuple(map(id, fixed)), weakref.ref(self)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fusewise.codegen.gpu.device import CPU
 from fusewise.onnxruntime.errors import Fail, InvalidArgument
 from fusewise.onnxruntime.log import INFO, WARNING
 from fusewise.onnxruntime.options import FIELDS, GraphOptimizationLevel, SessionOptions
@@ -105,7 +106,7 @@ def _settings(source: str | bytes, options: SessionOptions, say: Say) -> dict[st
     if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
         found |= {"passes": False, "fusion": "none"}
     found |= {key.removeprefix(_OURS): _word(text) for key, text in options.entries.items() if key.startswith(_OURS)}
-    if found.get("exact"):
+    if found.get("exact") or (found.get("device", CPU) != CPU and f"{_OURS}specialize" not in options.entries):
         found["specialize"] = 0
     if options.sizes or options.denotations:
         found["symbols"] = _sizes(source, options)

@@ -1,4 +1,7 @@
-"""Execution providers: there is one, the CPU, and programs that ask for others are told and run on it, as ONNX Runtime does."""
+"""Execution providers: sessions run on the CPU, and programs that ask for others are told and run on it, as ONNX Runtime does.
+
+A session is on a GPU by the entry `fusewise.device` alone, since sizes have to be known there.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["CPU", "get_all_providers", "get_available_providers", "get_device", "warn_of_others"]
+__all__ = ["CPU", "CUDA", "get_all_providers", "get_available_providers", "get_device", "warn_of_others"]
 
-CPU = "CPUExecutionProvider"
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 Provider = str | tuple[str, dict[Any, Any]]
 
@@ -35,8 +38,9 @@ def warn_of_others(providers: Sequence[Provider] | None, options: Sequence[dict[
         if name in seen:
             warnings.warn(f"provider {name!r} is named twice", UserWarning, stacklevel=4)
         elif name != CPU:
+            hint = "; for a GPU add the session's entry 'fusewise.device'" if name == CUDA else ""
             warnings.warn(
-                f"provider {name!r} is not available; available: {CPU!r}, which runs the model",
+                f"provider {name!r} is not available; available: {CPU!r}, which runs the model{hint}",
                 UserWarning,
                 stacklevel=4,
             )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fusewise.codegen.gpu.device import CPU as CPU_DEVICE
 from fusewise.errors import FusewiseError, NamesContradicted, ShapeContradicted, UsageError
 from fusewise.ir.types import SequenceType, TensorType
 from fusewise.onnxruntime import opening
@@ -25,11 +26,11 @@ from fusewise.onnxruntime.errors import (
     loading_error,
     running_error,
 )
-from fusewise.onnxruntime.log import sayer
+from fusewise.onnxruntime.log import WARNING, sayer
 from fusewise.onnxruntime.options import RunOptions, SessionOptions
 from fusewise.onnxruntime.ports import ModelMetadata, NodeArg, described, metadata, node_arg, overridable
 from fusewise.onnxruntime.profiling import Profile
-from fusewise.onnxruntime.providers import CPU, warn_of_others
+from fusewise.onnxruntime.providers import CPU, CUDA, warn_of_others
 from fusewise.onnxruntime.texts import has_texts, texts_in, texts_out
 from fusewise.onnxruntime.values import OrtValue
 
@@ -91,12 +92,25 @@ class InferenceSession:
             raise
         except FusewiseError as error:
             raise loading_error(error, source) from error
-        program = self.model.executable.contents.program
+        program = self.model.runs.program
         self.input_names = tuple(port.name for port in program.inputs)
+        self._check_device()
         self._call = self._chosen()
         if self._profile is not None:
             name = "model_loading_array" if isinstance(source, bytes) else "model_loading_uri"
             self._profile.add(name, begin, time.monotonic_ns())
+
+    def _check_device(self) -> None:
+        """`NotImplemented` for what is not noted of a run on a GPU; says which sizes are fixed there."""
+        if self.model.device == CPU_DEVICE:
+            return
+        if self._profile is not None:
+            raise NotImplemented.of("steps of a run on a GPU are not noted: leave enable_profiling out")
+        sizes = (self.model.summary.get("frozen") or {}).get("sizes") or {}
+        taken = [f"{name} = {size}" for name, size in sizes.items() if name not in self._options.sizes]
+        if taken:
+            hint = "add_free_dimension_override_by_name takes others"
+            self._say(WARNING, f"a program for {self.model.device} is for one size, {', '.join(taken)}: {hint}")
 
     def _opened(self) -> Model:
         if isinstance(self._source, str) and self._source.endswith(".fw"):
@@ -113,7 +127,7 @@ class InferenceSession:
 
     def _chosen(self) -> Callable[[Sequence[str] | None, Mapping[str, Any]], list[Any]]:
         """What makes a run, for inputs that fit."""
-        program = self.model.executable.contents.program
+        program = self.model.runs.program
         run = self.model.run if self._profile is None else partial(_profiled, self.model, self._profile)
         if not has_texts(port.type for port in (*program.inputs, *program.outputs)):
             return run
@@ -170,7 +184,7 @@ class InferenceSession:
 
     def _fitted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The same feeds with lists as arrays of the type that their inputs have, and values as what they hold."""
-        kinds = {port.name: port.type for port in self.model.executable.contents.program.inputs}
+        kinds = {port.name: port.type for port in self.model.runs.program.inputs}
         found: dict[str, Any] = {}
         for name, value in feeds.items():
             kind = kinds.get(name)
@@ -220,7 +234,7 @@ class InferenceSession:
     def _threads(self) -> ThreadPoolExecutor:
         from concurrent.futures import ThreadPoolExecutor
 
-        return ThreadPoolExecutor(max(2, self.model.executable.workers), "fusewise-session")
+        return ThreadPoolExecutor(max(2, self.model.runs.workers), "fusewise-session")
 
     def run_with_ort_values(
         self,
@@ -282,12 +296,12 @@ class InferenceSession:
         return self._options
 
     def get_providers(self) -> list[str]:
-        """The CPU."""
-        return [CPU]
+        """The CPU, and before it CUDA where the model is for a GPU (the entry `fusewise.device`)."""
+        return [CPU] if self.model.device == CPU_DEVICE else [CUDA, CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """None, of the CPU."""
-        return {CPU: {}}
+        """None, of either."""
+        return {name: {} for name in self.get_providers()}
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[dict[Any, Any]] | None = None
