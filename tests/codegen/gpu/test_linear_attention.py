@@ -18,7 +18,6 @@ from tests.runtime.gpu.kernels import needs_triton
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.linear_attention import linear_attention
-from fusewise.runtime.gpu.compile import TritonCompiler
 
 SM_90 = device_named("sm_90")
 
@@ -40,7 +39,7 @@ def model_of(rule: str, steps: int, heads: int, shared: int, size: int, width: i
 
 
 @needs_triton
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(use=uses(("float32", "float16", "bfloat16")), seed=st.integers(0, 99), states=st.booleans())
 def test_any_linear_attention(use: tuple[onnx.ModelProto, Feeds], seed: int, states: bool) -> None:
     model, feeds = use
@@ -70,17 +69,5 @@ def test_what_is_no_linear_attention_is_refused() -> None:
     task = task_of(model_of("linear", 2, 1, 1, 4, 4))
     with pytest.raises(NoKernel, match="no linear attention"):
         linear_attention(replace(task, anchor=None), SM_90, "float32")
-    with pytest.raises(NoKernel, match="more than 8192"):
-        linear_attention(task_of(model_of("linear", 2, 1, 1, 8193, 1)), SM_90, "float32")
-
-
-@needs_triton
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["sm_80", "sm_90"])
-def test_linear_attention_compiles_without_spills(name: str) -> None:
-    device = device_named(name)
-    shapes = [("gated_delta", 512, 16, 8, 128, 128, 10), ("gated", 64, 32, 4, 64, 64), ("delta", 64, 8, 8, 256, 256)]
-    kernels = [linear_attention(task_of(model_of(*shape)), device, "float32") for shape in shapes]
-    with TritonCompiler() as compiler:
-        for kernel, cubin in zip(kernels, compiler.compile(kernels, device), strict=True):
-            assert cubin.stack_bytes == 0, f"{kernel.way} spills"
+    with pytest.raises(NoKernel, match="more than 2048"):
+        linear_attention(task_of(model_of("linear", 2, 1, 1, 2049, 1)), SM_90, "float32")

@@ -7,20 +7,27 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from benchmarks.gpu.checked import faults_of
+from onnx import TensorProto
+from tests.codegen.gpu.interpreting import expected, launch
+from tests.codegen.gpu.lying import task_of
 from tests.codegen.gpu.test_forests import grown
 from tests.codegen.gpu.test_linear_attention import model_of
+from tests.codegen.gpu.test_recurrences import task_for
 from tests.runtime.gpu.kernels import needs_triton
 
 import fusewise
 from fusewise.benchmarking.node_by_node import answers_by_nodes
-from fusewise.codegen.gpu import recurrences
+from fusewise.codegen.gpu import choose, forests, linear_attention, recurrences
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.program import GpuProgram, GpuStep
 from fusewise.errors import InvalidData
 from fusewise.ir.dtypes import INT32
 from fusewise.ir.graph import Graph
+from fusewise.lower.task import Task
 from fusewise.making import GpuMaking, gpu_planned
 from fusewise.ops.build import GraphBuilder
+from fusewise.runtime.gpu.compile import TritonCompiler
 from fusewise.runtime.gpu.executable import GpuExecutable
 from fusewise.runtime.gpu.fake import FakeDriver
 
@@ -117,3 +124,44 @@ def test_recurrences_are_written_out_for_products_of_16_bits_alone() -> None:
     for precision, is_one in (("float32", True), ("tf32", True), ("bfloat16", False)):
         planned = gpu_planned(graph, GpuMaking(SM_90, precision)).graph
         assert ("LSTM" in {node.op for node in planned.nodes}) == is_one
+
+
+# --- kernels alone --------------------------------------------------------------------------------------------------------
+
+
+@needs_triton
+def test_offsets_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As operands of more than 2^31 elements have them."""
+    for module in (forests, linear_attention, recurrences):
+        monkeypatch.setattr(module, "is_int32", lambda low, high: False)
+    forest, linear = task_of(grown(3, 5, 3, 2).model()), task_of(model_of("gated_delta", 3, 2, 1, 4, 5))
+    rng = np.random.default_rng(0)
+    for task in (forest, linear, task_for("GRU", 3, 2, 4)):
+        (_, kernel), *_ = choose.candidates(task, SM_90, "float32")
+        given = {o.name: rng.standard_normal(o.shape, dtype=np.float32) for o in task.operands if o.name[:3] != "out"}
+        assert "tl.int64" in "".join(one.source for one in (kernel, *kernel.then))
+        found, _ = launch(kernel, task, given)
+        for name, right in expected(task, given).items():
+            np.testing.assert_allclose(found[name], right, rtol=0, atol=1e-5 * max(1, np.abs(right).max()))
+
+
+def tasks() -> dict[str, list[Task]]:
+    """Of sizes that models have, by the architecture that they are tried for."""
+    gated = model_of("gated_delta", 512, 16, 8, 128, 128, TensorProto.BFLOAT16)
+    wide = task_for("LSTM", 8, 32, 1024, direction="bidirectional")
+    return {
+        "sm_80": [task_for("GRU", 128, 1, 64), wide, task_of(grown(1000, 100, 8).model())],
+        "sm_90": [task_for("LSTM", 2000, 4, 512), task_of(grown(64, 100, 6, 10).model()), task_of(gated)],
+    }
+
+
+@needs_triton
+@pytest.mark.slow
+def test_kernels_compile_without_spills() -> None:
+    with TritonCompiler() as compiler:
+        for name, each in tasks().items():
+            device = device_named(name)
+            whole = [choose.candidates(task, device, "float32")[0][1] for task in each]
+            kernels = list(dict.fromkeys(one for kernel in whole for one in (kernel, *kernel.then)))
+            for kernel, cubin in zip(kernels, compiler.compile(kernels, device), strict=True):
+                assert not list(faults_of(kernel, cubin, device)), kernel.way

@@ -28,7 +28,7 @@ __all__ = ["linear_attention"]
 
 _STATE = 1024
 """Numbers of a state that one warp has: 32 for each thread, and as many again while they are added up."""
-_LARGEST = 8192
+_LARGEST = 2048
 """Numbers of a key for which a block has the state of a few of a value's."""
 _LEAST = 4
 """Numbers of a value that a block has, at least."""
@@ -84,9 +84,11 @@ class _LinearText:
         self._place()
         self._begin()
         self._note_reads()
+        put("begin = tl.full([], 0, tl.int32)")
         for name, text in self.ahead.items():
-            put(f"{name} = {text.format(step='0')}")
-        put(f"for step in range({s.steps}):", 1)
+            put(f"{name} = {text.format(step='begin')}")
+        put(f"for turn in range({s.steps}):", 1)
+        put("step = begin + turn")
         put(f"following = tl.minimum(step + 1, {s.steps - 1})")
         for name, text in self.ahead.items():
             put(f"next_{name} = {text.format(step='following')}")

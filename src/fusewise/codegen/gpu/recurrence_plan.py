@@ -32,13 +32,16 @@ _MOST_BYTES = 1 << 30
 """Of working memory, which has the inputs' products of all steps."""
 _LINE = 64
 
-_MOST_DEPTH = 1024
+_MOST_DEPTH = 512
 """Numbers of a state that are multiplied at once, at most."""
 _ELEMENTS = 16
 """Weights of a gate that a thread has at once, of 32 bits."""
 _NARROW = 8
 """Hidden numbers of a block by steps: 32 bytes beside each other, which is as little as a GPU reads."""
-_WARPS = (1, 16)
+_MOST_ROWS = 4
+"""Samples of a block whose numbers have 32 bits: of more than these the sums of all gates take more registers than there are."""
+_MOST_WARPS = 8
+"""Of which each thread has all the registers that it can name."""
 
 _CACHE_SPEED = 2.0
 """As in `costs`: how many times the memory's bytes the cache of the second level gives in a second, to all multiprocessors."""
@@ -159,14 +162,9 @@ def tiles_of(s: GpuRecurrence, stepped: bool) -> RecurrenceTiles:
     """The tiles of one of both ways: in a loop as wide as fits, by steps as narrow as is read well."""
     depth = min(next_power(s.hidden), _MOST_DEPTH)
     most = _ELEMENTS * 4 // s.dtype.itemsize
-    fewest, warps = _WARPS
-    if stepped:
-        width = min(_NARROW, next_power(s.hidden))
-        warps = max(fewest, min(warps, depth * width // (32 * most)))
-    else:
-        width = max(1, min(next_power(s.hidden), 32 * warps * most // depth))
-        warps = max(fewest, min(warps, depth * width // (32 * most)))
-    rows = min(next_power(s.samples), 8 if stepped and s.samples > 64 else 4)
+    width = min(next_power(s.hidden), _NARROW if stepped else max(1, 32 * _MOST_WARPS * most // depth))
+    warps = max(1, min(_MOST_WARPS, depth * width // (32 * most)))
+    rows = min(next_power(s.samples), _MOST_ROWS * 4 // s.dtype.itemsize)
     return RecurrenceTiles(rows, -(-s.samples // rows), depth, width, -(-s.hidden // width), warps)
 
 

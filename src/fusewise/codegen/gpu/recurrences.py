@@ -204,7 +204,8 @@ class _StepText:
         self._samples(1, reports=True)
         self._tiles(self._start)
         put("tl.debug_barrier()")
-        put(f"for n in range({s.steps}):", 1)
+        put(f"for number in range({s.steps}):", 1)
+        put("n = tl.full([], 0, tl.int32) + number")
         for phase in range(len(s.phases)):
             self._tiles(partial(self._tile, phase))
             put("tl.debug_barrier()")
@@ -344,11 +345,10 @@ class _StepText:
         put, s, tiles = self.writer.put, self.s, self.tiles
         several, depth = s.hidden > tiles.depth, self.writer.depth
         pairs = [(row, gate) for row in range(tiles.rows) for gate in gates]
-        kind, shape = f"tl.{s.dtype.name}", [tiles.depth, tiles.width]
         sums = {pair: self.writer.fresh() for pair in pairs}
         if several:
             for name in sums.values():
-                put(f"{name} = tl.full({shape}, 0.0, {kind})")
+                put(f"{name} = tl.full([{tiles.width}], 0.0, tl.{s.dtype.name})")
             put(f"for deep in range(0, {s.hidden}, {tiles.depth}):", 1)
         put(f"k = {'deep + ' if several else ''}tl.arange(0, {tiles.depth})")
         weights = {gate: self._weights(gate) for gate in gates}
@@ -356,12 +356,9 @@ class _StepText:
             turn = "" if part == "reset" else "turn"
             state = self._load(self._state(part, row, "k", turn), self._mask(row, "k"))
             for gate in gates:
-                added = f"{state.text}[:, None] * {weights[gate]}"
-                name = sums[row, gate]
-                put(f"{name} = {name} + {added}" if several else f"{name} = tl.sum({added}, 0)")
+                name, added = sums[row, gate], f"tl.sum({state.text}[:, None] * {weights[gate]}, 0)"
+                put(f"{name} = {name} + {added}" if several else f"{name} = {added}")
         self.writer.depth = depth
-        if several:
-            sums = {pair: self.writer.name(f"tl.sum({name}, 0)") for pair, name in sums.items()}
         return {pair: TritonTerm(name, s.dtype.name, (tiles.width,)) for pair, name in sums.items()}
 
     def _weights(self, gate: int) -> str:
