@@ -129,6 +129,10 @@ def test_the_way_is_chosen_by_estimate() -> None:
         kernel = recurrence(task, SM_90, "float32")
         assert 1 + len(kernel.then) == launches
         assert len(set(kernel.then)) <= 3, "launches of one kernel"
+        barriers = kernel.then[0].source.count("tl.debug_barrier()")
+        assert barriers == (0 if launches > 2 else 2), (
+            "behind the first states and each phase of a step; a launch needs none"
+        )
         assert {task_of_kernel(one) for one in (kernel, *kernel.then)} == {task.digest}
         assert by_steps(recurrence_task(task), SM_90) == (launches > 2)
         others = [len(one.then) for _, one in candidates(task, SM_90, "float32")[1:]]
