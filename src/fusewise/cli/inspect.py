@@ -26,7 +26,7 @@ from fusewise.cli.options import (
     values_of,
 )
 from fusewise.errors import UnknownOperators, UsageError
-from fusewise.words import KIB, MIB
+from fusewise.words import KIB, size_text
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -238,7 +238,7 @@ def _read_so_far(found: Mapping[str, Any]) -> None:
 def _figures(found: Mapping[str, Any]) -> None:
     from fusewise.cli.show import facts
 
-    before, after = (found[f"intermediate_bytes_{when}"] / MIB for when in ("before", "after"))
+    before, after = (size_text(found[f"intermediate_bytes_{when}"]) for when in ("before", "after"))
     clean_up, fusion = (_times(found[key]) for key in ("cleanup_factor", "fusion_factor"))
     facts(
         [
@@ -248,7 +248,7 @@ def _figures(found: Mapping[str, Any]) -> None:
             *(_for_machine(found) if "nodes_for_machine" in found else ()),
             (
                 "between groups",
-                f"{after:.1f} MiB of intermediate results ({before:.1f} MiB between operators as given)",
+                f"{after} of intermediate results ({before} between operators as given)",
             ),
         ]
     )
