@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,22 @@ def test_a_model_on_a_gpu(device, monkeypatch, uncompiled, text):
             found.run(None, {**FEEDS, "k": np.array([99, 0])})
     assert all(one.is_closed for one in opened)
     assert list(dict.fromkeys(told)) == ["loading", "planning", "compiling", "packing"]
+
+
+@needs_triton
+def test_a_model_that_nobody_has_gives_the_devices_memory_back(device, monkeypatch, uncompiled):
+    share(monkeypatch, device)
+    before = device.allocations, device.pinned_bytes
+    gc.collect()
+    gc.disable()
+    try:
+        found = fusewise.compile(model(), device="cuda", cache=False)
+        found.run(None, FEEDS)
+        assert device.allocations > before[0] and device.pinned_bytes > before[1]
+        del found
+        assert (device.allocations, device.pinned_bytes) == before
+    finally:
+        gc.enable()
 
 
 @needs_triton

@@ -7,6 +7,7 @@ Triton.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -96,10 +97,14 @@ def gpu_model(
         if isinstance(runner, GpuRunner | SizedPrograms) and not device_choice(chosen.device).architecture:
             runner.load()
 
+    model = weakref.ref(
+        made
+    )  # which else would hold itself, and the device's memory until Python looks for such circles
+
     def report_again(times: bool, seed: int) -> Report:
         from fusewise.reporting.report import reported_as
 
-        return reported_as(made, _planned_again(source, named, how), chosen, seed if times else None)
+        return reported_as(cast("Model", model()), _planned_again(source, named, how), chosen, seed if times else None)
 
     made.report_again = report_again
     return made

@@ -26,6 +26,7 @@ from fusewise.ops.build import GraphBuilder
 from fusewise.reporting.charts import with_charts
 from fusewise.reporting.document.schema import ReportDocument
 from fusewise.reporting.formats.model_explorer import node_data
+from fusewise.reporting.report import Report
 from fusewise.runtime.gpu.driver import NoDriver
 from fusewise.runtime.gpu.fake import FakeDriver
 from fusewise.runtime.gpu.timing import launch_times
@@ -184,3 +185,23 @@ def test_a_node_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     share(monkeypatch, None)
     with pytest.raises(NoDriver, match="to explain a node without a GPU name an architecture"):
         api.explain(branches(), node="left", device="cuda", cache=False)
+
+
+def test_the_page_says_what_is_estimated(document: dict[str, Any], open_page: Any) -> None:
+    pytest.importorskip("jinja2")
+    page = open_page(Report(document).html(), "#kernels")
+    kernels = page.text_content("#panel-kernels")
+    assert all(word in kernels for word in ("Estimate", "Most of it for", "Registers", "Occupancy", "Lines for Triton"))
+    assert "LLVM" not in kernels and "all launches, estimated" in page.text_content("#panel-overview")
+
+    def details(kind: str, number: int) -> str:
+        page.evaluate("([kind, id]) => window.fusewise.select({ kind, id })", [kind, number])
+        return str(page.text_content("#details"))
+
+    step = details("step", 3)
+    assert all(word in step for word in ("as a launch on the GPU", "Estimate, not measured", "Waits for", "Waves"))
+    assert "32 of a thread, 128 threads of a block" in details("kernel", 0) and "Source for Triton" in details(
+        "kernel", 0
+    )
+    assert "of all launches, not measured" in details("group", 0)
+    assert "Waits for" in details("step", 4) and "on the host" in details("step", 4)

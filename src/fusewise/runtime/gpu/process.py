@@ -149,6 +149,8 @@ class TritonProcess:
         else:
             how = f"with status {code}"
         about = f" ({last[0][:_LONGEST]})" if last else ""
+        if code == -signal.SIGKILL:
+            about = f"{about}, as systems do when memory is full: compile with fewer threads"
         return TritonStopped(f"the process in which Triton works ended {how}{about}")
 
     def _end(self) -> None:
