@@ -215,13 +215,15 @@ def _made_for_sizes(
         founds.append(_planned(graph, chosen, decisions, how, _choice(graph, chosen, how)))
     if look is not None:
         look(founds[0], trace)
+    contents = _contents(founds, chosen, how, {})
+    bound.forget()  # what was looked at is read again where it is needed
     programs = SizedPrograms(
         Program(
             *(_ports(bound, bound.inputs), _ports(bound, bound.outputs), (), (), (), 0, 0),
             symbols=bound.symbols,
             checks=bound.checks,
         ),
-        dict(zip((tuple(one.values()) for one in sizes), _contents(founds, chosen, how, {}), strict=True)),
+        dict(zip((tuple(one.values()) for one in sizes), contents, strict=True)),
         _opener(None, how),
         chosen.specialize or MOST,
         _maker(lambda: bound, chosen, trace, how),
@@ -242,6 +244,7 @@ def _maker(bound: Callable[[], Graph], chosen: Options, trace: Trace, how: _How)
         graph = _at(bound(), sizes)
         found = _planned(graph, chosen, _anew(trace), quiet, _choice(graph, chosen, quiet))
         (contents,) = _contents([found], chosen, quiet, known)
+        graph.forget()  # what was looked at is read again where it is needed
         return contents
 
     return make

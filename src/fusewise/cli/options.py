@@ -210,7 +210,7 @@ def symbols_of(texts: Iterable[str] | None) -> dict[str, int | str]:
     for text in texts or ():
         name, _, size = text.rpartition("=")
         if not name or not re.fullmatch(r"\d+(\.\.\d*)?(,\d+)*", size):
-            raise UsageError(f"--symbol {text!r} is not of the form NAME=N, or NAME=1..2048,128")
+            raise UsageError(f"--symbol {text!r} is not of the form NAME=N, or NAME=1..2048,128, or NAME=1,8")
         found[name] = int(size) if size.isdecimal() else size
     return found
 

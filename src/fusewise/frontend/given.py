@@ -147,12 +147,13 @@ def _given(name: str, value: Given) -> int | Symbol:
     said = _said(value) if isinstance(value, str) else None
     if said is None:
         raise UsageError(
-            f"dimension {name!r} is given as {value!r}; give a number, or a range as 1..2048 or 1..2048,128"
+            f"dimension {name!r} is given as {value!r}; give a number, or a range as 1..2048 or 1..2048,128, "
+            "or sizes to plan for as 1,8"
         )
     low, high, sizes = said
     wrong = [size for size in sizes if not low <= size <= high and size] or (len(sizes) > 1 and 0 in sizes)
     if not low <= high <= LARGEST or wrong:
-        raise UsageError(f"dimension {name!r} cannot be {value!r}: give a range, and a size to plan for inside of it")
+        raise UsageError(f"dimension {name!r} cannot be {value!r}: give a range, and sizes to plan for inside of it")
     return low if low == high else Symbol(name, low, high, sizes[0] if sizes else 0)
 
 
