@@ -106,6 +106,7 @@ def test_the_faster_kernel_is_chosen_and_kept(tmp_path: Path, device: FakeDriver
     assert number == 2 and made.kernels[0].way == ways[2]
     assert (found.default_ms, found.tuned_ms) == (0.018, 0.011)
     assert gpu_kept(tmp_path, network(), MAKING, device.name) == found
+    assert gpu_kept(tmp_path, network(), MAKING, f"{device.name} (GPU 1)") == found, "another of the same product"
     assert gpu_kept(tmp_path, network(), MAKING, "another GPU") is None
     compiler = Compiler()
     assert tuned(tmp_path, device, compiler).ways == found.ways

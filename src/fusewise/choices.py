@@ -74,9 +74,11 @@ def keep_under(database: ProfileDatabase, key: str, choice: CompilationChoice) -
 
 
 def gpu_key(graph: Graph, making: GpuMaking, device: str) -> str:
-    """Everything a choice for a graph on a GPU, whose name `device` is, depends on."""
+    """Everything a choice for a graph on a GPU, whose name `device` is, depends on: the product, whichever of several it is."""
+    from fusewise.runtime.gpu.measure import gpu_name
+
     how = (making.device.name, making.precision, making.fusion, making.exact, sorted(making.disable), making.passes)
-    return f"gpu|{_nodes(graph)}|{how}|{device}|{source_digest(_DECIDERS)}"
+    return f"gpu|{_nodes(graph)}|{how}|{gpu_name(device)}|{source_digest(_DECIDERS)}"
 
 
 def _key(graph: Graph, making: Making) -> str:

@@ -31,6 +31,7 @@ from fusewise.runtime.cache import KernelCache, source_digest
 from fusewise.runtime.gpu.compile import TritonCompiler
 from fusewise.runtime.gpu.driver import Cubin, DeviceLost, Driver, Launch
 from fusewise.runtime.gpu.executable import GpuExecutable
+from fusewise.runtime.gpu.measure import gpu_name
 from fusewise.runtime.gpu.timing import chain_time, replay_times
 from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
@@ -216,7 +217,7 @@ class _Tuner:
 
     def _key(self, digest: str, number: int) -> str:
         how = (self._making.device.name, self._making.precision, self._making.exact)
-        return f"gpu way|{digest}|{number}|{how}|{self._tuning.driver.name}|{source_digest()}"
+        return f"gpu way|{digest}|{number}|{how}|{gpu_name(self._tuning.driver.name)}|{source_digest()}"
 
     # --- the whole program ------------------------------------------------------------------------------------------------
 

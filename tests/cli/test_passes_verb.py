@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from onnx import helper
+from tests.runtime.gpu.sharing import share
 
 from fusewise import api
 from fusewise.cli.passes import _verdict
@@ -142,7 +143,6 @@ def test_wrong_pipelines(fusewise, model, tmp_path):
         (("--device", "gpu"), "no device 'gpu'"),
         (("--device", "cuda", "--search", "1"), "--search does not go together with it"),
         (("--device", "cuda", "--no-measure"), "--no-measure does not go together with it"),
-        (("--device", "cuda", "--report", "r.html"), "--report does not go together with it"),
         (("--device", "cuda"), "there is no driver"),
         (("--device", "cuda:sm_90"), "there is no driver"),
     ],
@@ -160,3 +160,13 @@ def test_passes_are_measured_on_a_gpu_that_is_here(fusewise, model, monkeypatch,
     ended = fusewise("passes", model, *words)
     assert ended.status == 2
     assert sentence in ended.sentence
+
+
+def test_a_report_says_which_gpu_its_figures_are_of(fusewise, model, monkeypatch, device, tmp_path):
+    share(monkeypatch, device)
+    monkeypatch.setattr("fusewise.selecting.with_figures", lambda found, **how: found)
+    monkeypatch.setattr("fusewise.selecting.experiment", lambda *given, **how: [])
+    for words in ((), ("--experiment", "levels")):
+        ended = fusewise("passes", model, "--device", "cuda", *words, "--report", tmp_path / "r.json")
+        assert ended.status == 0, ended.err
+        assert json.loads((tmp_path / "r.json").read_text())["device"]["architecture"] == "sm_90"

@@ -110,7 +110,7 @@ def passes(
         raise UsageError("give a model, or --list for all passes")
     model = model_of(model, exported)
     _check(output, experiment, objective)
-    _check_device(device, search, measure, report)
+    _check_device(device, search, measure)
     check_folder(output, state)
     check_report(report)
     graph = api.load(source_of(model), shapes=shapes_of(shape), symbols=numbers_of(symbol))
@@ -143,7 +143,19 @@ def passes(
         from fusewise.reporting.document.verbs import passes_document
 
         document = passes_document(model, graph, found, threads=how["threads"])
-        write_report(context, report, model, "passes", document)
+        write_report(context, report, model, "passes", _measured_on(device, document))
+
+
+def _measured_on(device: str, document: dict[str, Any]) -> dict[str, Any]:
+    """The document, with the GPU that its figures are of where that is what they were measured on."""
+    if device == "cpu":
+        return document
+    from fusewise.codegen.gpu.device import device_choice
+    from fusewise.reporting.document.gpu import device_part
+    from fusewise.runtime.gpu import drivers
+
+    row, _ = drivers.row_for(device_choice(device), "measure")
+    return {**document, "device": device_part(row)}
 
 
 def _report_experiment(
@@ -154,7 +166,8 @@ def _report_experiment(
     from fusewise.reporting.document.verbs import graph_document
 
     document = graph_document(model, graph, "passes", threads_of(context.params["threads"]))
-    write_report(context, path, model, "passes", {**document, "passes": experiment_part(*found)})
+    whole = {**document, "passes": experiment_part(*found)}
+    write_report(context, path, model, "passes", _measured_on(context.params["device"], whole))
 
 
 def _check(output: Path | None, experiment: str | None, objective: str) -> None:
@@ -169,11 +182,11 @@ def _check(output: Path | None, experiment: str | None, objective: str) -> None:
     objective_named(objective)
 
 
-def _check_device(device: str, search: float | None, measure: bool, report: Path | None) -> None:
+def _check_device(device: str, search: float | None, measure: bool) -> None:
     """`UsageError` for a device that nothing is measured on, or that is not here: a GPU's architecture is not enough."""
     if device == "cpu":
         return
-    words = {"--search": search is not None, "--no-measure": not measure, "--report": report is not None}
+    words = {"--search": search is not None, "--no-measure": not measure}
     for word in (word for word, given in words.items() if given):
         raise UsageError(
             f"--device {device} is what passes are measured on, and {word} does not go together with it; leave one out"
