@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.machines import runnable
 
-MANY = 8
+MANY = 6
 """Cases of a test, from which on each of them runs for this machine and for one of the generic ones."""
 
 
