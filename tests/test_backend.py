@@ -38,7 +38,8 @@ def suite(cache: Path) -> tuple[dict[str, unittest.TestCase], list[onnx_backend.
         latest[:] = [onnx_backend.prepare(model, device, cache=cache, threads=1, **options)]
         return latest[0]
 
-    backend = SimpleNamespace(prepare=prepare, supports_device=onnx_backend.supports_device)
+    # asked for every test, and looks for the driver of a GPU each time
+    backend = SimpleNamespace(prepare=prepare, supports_device=functools.cache(onnx_backend.supports_device))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite makes its own data, infinities and all
         kinds = BackendTest(backend, __name__).test_cases

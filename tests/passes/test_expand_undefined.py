@@ -122,7 +122,7 @@ def test_attention_with_any_options(case: tuple[onnx.NodeProto, Feeds, tuple[str
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(attentions())
 def test_attention_with_many_options(case: tuple[onnx.NodeProto, Feeds, tuple[str, ...]]) -> None:
     node, feeds, known = case

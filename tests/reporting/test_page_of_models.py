@@ -11,9 +11,11 @@ import fusewise
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model, limit", [("zoo:resnet50", 3_000_000), ("zoo:mask_rcnn_resnet50_fpn", 8_000_000)])
-def test_pages_of_models(open_page: Callable[..., Any], model: str, limit: int) -> None:
-    report = fusewise.report(model)
+@pytest.mark.parametrize(
+    "model, limit, times", [("zoo:resnet50", 3_000_000, True), ("zoo:mask_rcnn_resnet50_fpn", 8_000_000, False)]
+)
+def test_pages_of_models(open_page: Callable[..., Any], model: str, limit: int, times: bool) -> None:
+    report = fusewise.report(model, times=times)
     document, text = report.document, report.html()
     assert len(text.encode()) <= limit
     page = open_page(text)
