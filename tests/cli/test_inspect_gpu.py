@@ -9,7 +9,7 @@ from tests.runtime.gpu.kernels import needs_triton
 
 STEP = set(
     "step group label kernel family way grid warps stages registers shared_bytes stack_bytes tensor_instructions blocks_per_sm "
-    "occupancy occupancy_limit waves bytes operations memory_us arithmetic_us estimate_us limit".split()
+    "occupancy occupancy_limit waves bytes operations memory_us arithmetic_us wait_us estimate_us limit".split()
 )
 
 

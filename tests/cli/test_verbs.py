@@ -433,7 +433,7 @@ def test_bench_counts_memory_without_and_with_fusion(fusewise, tiny_path):
     assert (apart["groups"], together["groups"]) == (2, 1)
     assert apart["loads"] > together["loads"] > 0
     shown = fusewise(*words, "--caches", "4K:4,16K:8").out
-    assert "modelled caches L1 4 KB, L2 16 KB" in shown
+    assert "modelled caches L1 4 KiB, L2 16 KiB" in shown
     assert "without fusion" in shown and "of peak" in shown
     assert "MatMul+Relu" in shown.partition("the groups that miss most")[2]
 
