@@ -419,7 +419,8 @@ def test_graphs_run_on_a_gpu(device: Any, made: list[api.Options], monkeypatch: 
     with (
         torch.no_grad(),
         pytest.warns(
-            RuntimeWarning, match="its sizes .* are free, and a program for a GPU is for one: say dynamic=False"
+            RuntimeWarning,
+            match="its sizes .* are free, and graphs are compiled for a GPU at known sizes alone: say dynamic=False",
         ),
     ):
         agree(free(x), module(x))

@@ -57,9 +57,15 @@ def test_a_session_runs_there() -> None:
         session.run(None, {"x": X[:1]})
 
 
-def test_sizes_that_nobody_gave_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_sizes_that_nobody_gave_come_with_the_inputs() -> None:
+    session = opened(options())
+    for rows in (1, 2, 1):
+        np.testing.assert_array_equal(session.run(["y"], {"x": X[:rows]})[0], Y[:rows])
+
+
+def test_sizes_that_are_fixed_are_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fusewise.onnxruntime"):
-        session = opened(options())
+        session = opened(options(free="false"))
     assert "a program for cuda:sm_90 is for one size, batch = 1: add_free_dimension_override_by_name" in caplog.text
     np.testing.assert_array_equal(session.run(["y"], {"x": X[:1]})[0], Y[:1])
 
@@ -77,7 +83,7 @@ def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
         opened(chosen)
     for entries, words in (
         ({"device": "tpu"}, "no device 'tpu'"),
-        ({"specialize": "3"}, "specialize is for models that run"),
+        ({"sanitize": "true"}, "sanitize is for models that run"),
     ):
         with pytest.raises(InvalidArgument, match=words):
             opened(options(**entries))

@@ -131,7 +131,7 @@ class CompiledCapture:
         symbols = self._source.symbols
         if symbols and self._options.on_gpu:
             raise UnsupportedModel(
-                f"its sizes {', '.join(symbols)} are free, and a program for a GPU is for one: say dynamic=False to torch.compile"
+                f"its sizes {', '.join(symbols)} are free, and graphs are compiled for a GPU at known sizes alone: say dynamic=False to torch.compile"
             )
         options = replace(self._options, symbols=symbols, tune=0.0 if symbols else self._options.tune)
         key, programs = tuple(map(id, fixed)), weakref.ref(self)

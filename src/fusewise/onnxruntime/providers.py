@@ -1,6 +1,6 @@
 """Execution providers: sessions run on the CPU, and programs that ask for others are told and run on it, as ONNX Runtime does.
 
-A session is on a GPU by the entry `fusewise.device` alone, since sizes have to be known there.
+A session is on a GPU by the entry `fusewise.device` alone.
 """
 
 from __future__ import annotations
