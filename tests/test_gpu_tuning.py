@@ -113,6 +113,23 @@ def test_the_faster_kernel_is_chosen_and_kept(tmp_path: Path, device: FakeDriver
     assert len(compiler.asked) == 4  # two programs to race: nothing is measured again
 
 
+def test_a_way_of_many_launches_is_measured_as_all_of_them(tmp_path: Path, device: FakeDriver) -> None:
+    """A step of a recurrence is fast, and all of them are not: they do not spoil the product's faster kernel."""
+    b, rng = GraphBuilder("net"), np.random.default_rng(0)
+    weights = (b.constant(rng.standard_normal((1, 16, n), dtype=np.float32)) for n in (24, 4))
+    steps, _, _ = b.op("LSTM", b.input("x", (8, 1, 24)), *weights, outputs=3, hidden_size=4)
+    h = b.op("MatMul", b.input("y", (40, 24)), b.constant(rng.standard_normal((24, 40), dtype=np.float32)))
+    graph = b.finish(steps, h)
+    kernels = gpu_planned(graph, MAKING).program.kernels
+    assert any("in a loop" in one.way or "loop" in one.symbol for one in kernels)
+    usual = next(one for one in kernels if "recurrence" not in one.symbol and "inputs" not in one.symbol)
+    device.takes = lambda kernel: 9.0 if kernel.source == usual.source else 2.0
+    database = ProfileDatabase(tmp_path, machine_name())
+    found = gpu_tuned(graph, MAKING, GpuTuning(device, Compiler(), database, None, 60.0))
+    assert set(found.ways) == {task_of(usual)}
+    assert found.tuned_ms is not None
+
+
 def test_nothing_is_chosen_where_nothing_is_faster(tmp_path: Path, device: FakeDriver) -> None:
     found = tuned(tmp_path, device, Compiler())
     assert found.is_default and found.tuned_ms is None

@@ -86,12 +86,12 @@ def gpu_tuned(graph: Graph, making: GpuMaking, tuning: GpuTuning) -> Compilation
 
 @dataclass(frozen=True)
 class _Made:
-    """A program on the device that has run once, and by task what it is run by: kernels, a launch of each, and the most memory
-    that a thread of them has beside its registers."""
+    """A program on the device that has run once, and by task what it is run by: kernels, a launch of each with how many there are,
+    and the most memory that a thread of them has beside its registers."""
 
     model: GpuExecutable
     kernels: Mapping[str, tuple[GpuKernel, ...]]
-    launches: Mapping[str, tuple[Launch, ...]]
+    launches: Mapping[str, tuple[tuple[Launch, int], ...]]
     stack: Mapping[str, int]
     answers: Sequence[Any]
 
@@ -160,7 +160,9 @@ class _Tuner:
                 times: tuple[list[float], list[float]] = ([], [])
                 for _ in range(_ROUNDS):
                     for launches, found in zip(pair, times, strict=True):
-                        found.append(1e3 * sum(chain_time(self._tuning.driver, [one]) for one in launches))
+                        found.append(
+                            1e3 * sum(chain_time(self._tuning.driver, [one]) * count for one, count in launches)
+                        )
                 key = self._key(digest, number)
                 database.record(key, times[1], other.kernels[digest][0].way)
                 database.record(f"{key}|beside", times[0], default.kernels[digest][0].way)
@@ -258,14 +260,13 @@ def _text(kernels: Sequence[GpuKernel]) -> tuple[object, ...]:
     return tuple((kernel.source, kernel.warps, kernel.stages) for kernel in kernels)
 
 
-def _launches(model: GpuExecutable) -> dict[str, tuple[Launch, ...]]:
-    """By task one launch of each of its kernels."""
-    seen: dict[int, Launch] = {}
+def _launches(model: GpuExecutable) -> dict[str, tuple[tuple[Launch, int], ...]]:
+    """By task one launch of each of its kernels, and how many there are: a recurrence has one for each of its steps."""
+    seen: dict[int, list[Launch]] = {}
     for number, launch in model.launches.items():
-        step = model.program.steps[number]
-        seen.setdefault(getattr(step, "kernel", -1), launch)
-    found: dict[str, tuple[Launch, ...]] = {}
-    for number, launch in seen.items():
+        seen.setdefault(getattr(model.program.steps[number], "kernel", -1), []).append(launch)
+    found: dict[str, tuple[tuple[Launch, int], ...]] = {}
+    for number, launches in seen.items():
         if digest := task_of(model.program.kernels[number]):
-            found[digest] = (*found.get(digest, ()), launch)
+            found[digest] = (*found.get(digest, ()), (launches[0], len(launches)))
     return found

@@ -65,6 +65,23 @@ def test_many_query_heads_of_a_state_and_what_is_no_number() -> None:
         compare(found[name], right, times=5)
 
 
+@needs_triton
+@pytest.mark.parametrize("rule", ["linear", "gated"])
+def test_what_is_infinite_stays_so(rule: str) -> None:
+    """Of five numbers of a key, where a block has eight."""
+    task = task_of(model_of(rule, 3, 2, 1, 5, 9))
+    rng = np.random.default_rng(0)
+    given = {o.name: rng.random(o.shape, np.float32) / 2 for o in task.operands if o.name[0] == "i"}
+    given["in2"][0, 1, 4] = np.inf
+    if rule == "gated":
+        given["in4"][0, 2] = 200  # whose power is infinite
+    found, _ = launch(linear_attention(task, SM_90, "float32"), task, given)
+    for name, right in expected(task, given).items():
+        assert np.isinf(right).any()
+        assert np.array_equal(np.isnan(found[name]), np.isnan(right))
+        assert np.array_equal(np.isinf(found[name]), np.isinf(right))
+
+
 def test_what_is_no_linear_attention_is_refused() -> None:
     task = task_of(model_of("linear", 2, 1, 1, 4, 4))
     with pytest.raises(NoKernel, match="no linear attention"):

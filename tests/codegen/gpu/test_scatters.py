@@ -90,6 +90,17 @@ def test_positions_that_are_not_there(
         assert fault[1] in (wrong, wrong + 5)  # as it is counted from the end
 
 
+@pytest.mark.parametrize("reduction", sorted(REDUCTIONS))
+@pytest.mark.parametrize("updates", [3, 9])
+def test_what_no_update_is_for_stays_as_it_is(reduction: str, updates: int) -> None:
+    """To the last bit: a zero keeps its sign."""
+    data, places = np.array([-0.0, 0.0, -0.0, np.inf, -0.0], np.float32), np.zeros(updates, np.int64)
+    one = Case("ScatterElements", (data, places, np.ones(updates, np.float32)), (data,), {"reduction": reduction})
+    task, arrays = task_and_arrays(one)
+    found, _ = launch(scatter(task, SM_90, "float32"), task, arrays)
+    assert found["out0"][1:].tobytes() == data[1:].tobytes()
+
+
 def test_too_many_comparisons_are_the_hosts() -> None:
     many = 1 << 17
     one = Case(

@@ -12,7 +12,7 @@ from tests.whole import KINDS, Case, far, numbers, task_and_arrays
 
 from fusewise.codegen.gpu import tops
 from fusewise.codegen.gpu.device import device_named
-from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
+from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel, task_of
 from fusewise.codegen.gpu.tops import top_k
 from fusewise.ops.selection import top
 
@@ -70,6 +70,13 @@ def test_ends_of_every_type_and_signs_of_zero(kind: str) -> None:
         x = np.tile(np.array([0, np.iinfo(kind).max, np.iinfo(kind).min, 1], kind), 8)
     for largest in (0, 1):
         check(case(x, 20, 0, largest))
+
+
+def test_the_best_and_the_worst_are_kernels_of_their_own_tasks() -> None:
+    tasks = [task_and_arrays(case(np.arange(9, dtype=np.float32), 4, 0, largest))[0] for largest in (0, 1)]
+    kernels = [top_k(task, SM_90, "float32") for task in tasks]
+    assert [task_of(kernel) for kernel in kernels] == [task.digest for task in tasks]
+    assert kernels[0].symbol != kernels[1].symbol
 
 
 def test_lines_that_are_too_long_are_the_hosts() -> None:

@@ -184,6 +184,18 @@ def test_what_somebody_still_has_of_a_program_that_left_is_not_overwritten(here)
 
 
 @needs_triton
+def test_what_was_left_on_the_device_is_forgotten_with_it(here):
+    """Nothing is kept for each run."""
+    with fusewise.compile(images(), device="cuda", cache=False) as found:
+        kept = [found.run_on_device(None, pixels(2)) for _ in range(3)]
+        (loaded,) = (one for sizes, one in found.runs._loaded.items() if sizes == (2,))
+        assert len(loaded.outputs) == 3
+        kept.clear()
+        gc.collect()
+        assert len(loaded.outputs) == 0
+
+
+@needs_triton
 def test_arrays_on_the_device_have_sizes_too(here):
     chain = model_of(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y) { y = MatMul(x, w) }', w=(8, 8)

@@ -180,12 +180,12 @@ class _LinearText:
     def _step(self) -> None:
         put, s = self.writer.put, self.s
         if s.gated:
-            put("state = state * libdevice.exp(decay)")
+            self._put_state("state * libdevice.exp(decay)")
         added = "value"
         if s.corrects:
             put("added = rate * (value - tl.sum(key * state, 0)[None, :])")
             added = "added"
-        put(f"state = state + key * {added}")
+        self._put_state(f"state + key * {added}")
         if all(store.operand != "out0" for store in self.writer.task.stores):
             return
         if self._sharing <= _AHEAD:
@@ -196,6 +196,11 @@ class _LinearText:
         put(f"query = {self._query('number').format(step='step')}")
         self._output("query", "number")
         self.writer.depth -= 1
+
+    def _put_state(self, text: str) -> None:
+        """The state anew: 0 in lanes that are no number of a key, where what is infinite would make NaN for all."""
+        is_padded = self.keys != self.s.keys
+        self.writer.put(f"state = tl.where(is_key, {text}, 0.0)" if is_padded else f"state = {text}")
 
     def _output(self, query: str, number: int | str) -> None:
         put, s, out = self.writer.put, self.s, self._operand("out0")

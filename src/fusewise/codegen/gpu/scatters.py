@@ -243,7 +243,10 @@ def _by_elements(one: _Scatter, device: Device) -> GpuKernel:
     meets = _every([compare("eq", of_step(at), own) for at, own in places.items()])
     where = tuple(places[at] if at in places else substitute_indices(at, names) for at in store.index)
     together = _together(one, meets, of_step(store.value.args[1]))
-    value = binary(store.value.op, load(store.operand, together.dtype, where), together)
+    old = load(store.operand, together.dtype, where)
+    value = binary(store.value.op, old, together)
+    if store.value.op == "add":  # a zero that is added to nothing keeps its sign
+        value = select(compare("eq", together, const(identity("sum", old.dtype), old.dtype)), old, value)
     found = replace(task, extents=tuple(extents), stores=(Store(store.operand, where, value),))
     return _named(nest(found, device), "each element looks for its updates")
 

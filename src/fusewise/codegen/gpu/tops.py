@@ -61,9 +61,11 @@ def top_k(task: Task, device: Device, precision: str) -> GpuKernel:
 
 @record(frozen=True)
 class _Lines:
-    """`count` lines along `axis`, each of `length` elements, of which `wanted` are. `task` has the data's index space."""
+    """`count` lines along `axis`, each of `length` elements, of which `wanted` are. `task` has the data's index space; `digest` is
+    that of the task as it was, which says which are the best."""
 
     task: Task
+    digest: str
     key: Expr
     axis: int
     count: int
@@ -84,7 +86,7 @@ class _Lines:
         )
         found = replace(task, extents=data.dims, stores=stores, anchor=None)
         key = _key(element, bool(anchor.attribute("largest", 1)))
-        return cls(found, key, axis, math.prod(data.dims) // max(1, length), length, wanted)
+        return cls(found, task.digest, key, axis, math.prod(data.dims) // max(1, length), length, wanted)
 
     @property
     def chunk(self) -> int:
@@ -174,7 +176,7 @@ def _written(stage: _Stage) -> GpuKernel:
     _Writing(stage, writer).all()
     types, alignments = zip(*arguments.values(), strict=True)
     part = f"_{stage.members}_{stage.chunk}" if SCRATCH in arguments else ""
-    symbol, warps = f"top_{task.digest}{part}", warps_for(stage.mine * stage.others, 32)
+    symbol, warps = f"top_{lines.digest}{part}", warps_for(stage.mine * stage.others, 32)
     of = f" of {stage.members}" if stage.looks_up else f" in chunks of {stage.chunk}" if stage.chunks > 1 else ""
     way = f"the best{of}, {stage.mine} to a block beside {stage.others}"
     source = writer.source(symbol, arguments)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
-from weakref import ref
+from weakref import WeakSet
 
 import numpy as np
 
@@ -66,12 +66,11 @@ class _Loaded:
     def __init__(self, executable: GpuExecutable) -> None:
         self.executable = executable
         self.users = 1
-        self.outputs: list[ref[_Outputs]] = []
+        self.outputs: WeakSet[_Outputs] = WeakSet()
 
     @property
     def is_idle(self) -> bool:
         """Does nobody have anything of it?"""
-        self.outputs = [one for one in self.outputs if one() is not None]
         return not self.users and not self.outputs
 
 
@@ -205,7 +204,7 @@ class SizedPrograms:
         with self._at(feeds) as (found, given):
             outputs = _Outputs(found.executable)
             with self._lock:
-                found.outputs.append(ref(outputs))
+                found.outputs.add(outputs)
             return found.executable.run_on_device(output_names, given, outputs)
 
     @property
