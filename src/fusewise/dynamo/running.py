@@ -130,8 +130,10 @@ class CompiledCapture:
         bound = graph.replace(inputs=tuple(name for name, _ in rest), constants={**graph.constants, **constants})
         symbols = self._source.symbols
         if symbols and self._options.on_gpu:
+            free = ", ".join(symbols)
             raise UnsupportedModel(
-                f"its sizes {', '.join(symbols)} are free, and graphs are compiled for a GPU at known sizes alone: say dynamic=False to torch.compile"
+                f"its sizes {free} are free, and graphs are compiled for a GPU at known sizes alone: "
+                "say dynamic=False to torch.compile"
             )
         options = replace(self._options, symbols=symbols, tune=0.0 if symbols else self._options.tune)
         key, programs = tuple(map(id, fixed)), weakref.ref(self)
