@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,17 +72,20 @@ def test_sizes_that_are_fixed_are_told(caplog: pytest.LogCaptureFixture) -> None
     np.testing.assert_array_equal(session.run(["y"], {"x": X[:1]})[0], Y[:1])
 
 
-def test_a_compiled_file_is_a_session_too(tmp_path: Any) -> None:
+def test_a_compiled_file_is_a_session_too(tmp_path: Path) -> None:
     opened(options(device="cuda:sm_90")).model.save(tmp_path / "m.fw")
     session = ort.InferenceSession(str(tmp_path / "m.fw"))
     np.testing.assert_array_equal(session.run(["y"], {"x": X[:1]})[0], Y[:1])
 
 
-def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     chosen = options()
     chosen.enable_profiling = True
+    chosen.profile_file_prefix = str(tmp_path / "profile")
     with pytest.raises(NotImplemented, match="leave enable_profiling out"):
         opened(chosen)
+    gc.collect()
+    assert not list(tmp_path.iterdir()), "a session that was refused has nothing to write"
     for entries, words in (
         ({"device": "tpu"}, "no device 'tpu'"),
         ({"sanitize": "true"}, "sanitize is for models that run"),

@@ -72,4 +72,6 @@ class Profile:
 
 
 def _write(path: Path, events: list[dict[str, Any]]) -> None:
+    if not events:  # a session that was refused
+        return
     write_text(path, json.dumps(events))
