@@ -92,9 +92,9 @@ BROWSER = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, one for all tests of pages."""
+    """Chromium, one for the tests of a module: while it is open an event loop runs in this thread, which is nothing for others."""
     found = shutil.which("chromium")
     if found is None:
         pytest.skip("there is no `chromium` on the path: on Debian, `apt-get install chromium`")

@@ -16,7 +16,7 @@ EMULATED = {"color_scheme": "light", "reduced_motion": "no-preference"}
 """What a view is told of its user when a test says nothing else."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def views() -> dict[str, list[Any]]:
     """Views that are free, by the options of their contexts: one that is there takes a page in half the time of a new one."""
     return {}
