@@ -75,5 +75,9 @@ def test_damaged_tables_are_refused() -> None:
     ):
         with pytest.raises(NoKernel, match="do not fit together"):
             kernel_of(damaged(task, name, place, number), SM_90, "float32")
+    with pytest.raises(
+        NoKernel, match="TreeEnsembleRegressor of 2147483647 rows"
+    ):  # whose last block's numbers overflow
+        kernel_of(replace(task, extents=(2**31 - 1, 1)), SM_90, "float32")
     with pytest.raises(NoKernel, match="no forest"):
         kernel_of(replace(task, anchor=None), SM_90, "float32")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -10,6 +12,7 @@ from tests.runtime.gpu.kernels import needs_triton
 from tests.whole import Case, roi_pools, task_and_arrays
 
 from fusewise.codegen.gpu.device import device_named
+from fusewise.codegen.gpu.kernel import NoKernel
 from fusewise.codegen.gpu.roi_pools import roi_pool
 
 pytestmark = needs_triton
@@ -37,3 +40,12 @@ def test_an_image_that_is_not_there(image: float) -> None:
     assert fault[0] == 1
     assert np.isnan(found["out0"][0]).any()
     assert not np.isnan(found["out0"][0]).all()
+
+
+def test_numbers_of_lanes_have_32_bits() -> None:
+    """Those of the last block, too, which would be negative and so within the bounds."""
+    x, boxes = np.zeros((1, 1, 1, 1), np.float32), np.zeros((1, 5), np.float32)
+    task, _ = task_and_arrays(Case("MaxRoiPool", (x, boxes), (x,), {"pooled_shape": [1, 1]}, opset=21))
+    for count in (2**31 - 1, 2**31 - 64):
+        with pytest.raises(NoKernel, match=f"MaxRoiPool to {count} elements"):
+            roi_pool(replace(task, extents=(count, 1, 1, 1)), SM_90, "float32")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,8 @@ from fusewise.codegen.gpu import tops
 from fusewise.codegen.gpu.device import device_named
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel, task_of
 from fusewise.codegen.gpu.tops import top_k
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.types import TensorType
 from fusewise.ops.selection import top
 
 pytestmark = needs_triton
@@ -70,6 +74,15 @@ def test_ends_of_every_type_and_signs_of_zero(kind: str) -> None:
         x = np.tile(np.array([0, np.iinfo(kind).max, np.iinfo(kind).min, 1], kind), 8)
     for largest in (0, 1):
         check(case(x, 20, 0, largest))
+
+
+def test_numbers_of_lanes_have_32_bits() -> None:
+    """Those of the last block, too, which would be negative and so within the bounds."""
+    task, _ = task_and_arrays(case(np.zeros((3, 2), np.float32), 1))
+    count = 2**31 - 8
+    anchor = replace(task.anchored, inputs=(TensorType(FLOAT32, (count // 2, 2)), *task.anchored.inputs[1:]))
+    with pytest.raises(NoKernel, match=f"TopK of {count} elements"):
+        top_k(replace(task, extents=(count // 2, 1), anchor=anchor), SM_90, "float32")
 
 
 def test_the_best_and_the_worst_are_kernels_of_their_own_tasks() -> None:

@@ -72,6 +72,8 @@ def forest(task: Task, device: Device, precision: str) -> GpuKernel:
         raise NoKernel("a kernel for a GPU is written for known sizes")
     tables, data = forest_tables(anchor), task.operand(anchor.element(0).value)
     _check(tables, data)
+    if not is_int32(0, task.extents[0] + _WALKS):  # lanes behind the last row are numbered, too
+        raise NoKernel(f"{anchor.op} of {task.extents[0]} rows")
     tiles = _tiles(task.extents, len(tables.roots), device)
     writer = TritonWriter(task)
     if 0 not in task.extents:

@@ -11,7 +11,7 @@ import math
 from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import GpuKernel, NoKernel
 from fusewise.codegen.gpu.nests import finished, warps_for
-from fusewise.codegen.gpu.source import Scope, TritonWriter, decoded
+from fusewise.codegen.gpu.source import Scope, TritonWriter, decoded, is_int32
 from fusewise.codegen.gpu.words import TritonTerm
 from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr
@@ -28,7 +28,7 @@ def roi_pool(task: Task, device: Device, precision: str) -> GpuKernel:
     if not task.is_fixed:
         raise NoKernel("a kernel for a GPU is written for known sizes")
     count = math.prod(task.extents)
-    if count >= 2**31:
+    if not is_int32(0, count + _BLOCK):  # lanes behind the last are numbered, too
         raise NoKernel(f"{task.anchor.op} to {count} elements")
     writer = TritonWriter(task)
     _write(writer, count)

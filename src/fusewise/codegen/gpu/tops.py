@@ -17,7 +17,7 @@ from dataclasses import replace
 from fusewise.codegen.gpu.device import Device
 from fusewise.codegen.gpu.kernel import SCRATCH, GpuKernel, NoKernel, arguments_of
 from fusewise.codegen.gpu.nests import next_power, warps_for
-from fusewise.codegen.gpu.source import Scope, TritonWriter, decoded
+from fusewise.codegen.gpu.source import Scope, TritonWriter, decoded, is_int32
 from fusewise.codegen.gpu.words import TritonTerm
 from fusewise.ir.dtypes import dtype_named
 from fusewise.lower.index import Simplifier
@@ -76,7 +76,7 @@ class _Lines:
     def of(cls, task: Task) -> _Lines:
         anchor, data = task.anchored, task.anchored.operand_type(0)
         arguments_of(task)
-        if data.size >= 2**31:
+        if not is_int32(0, data.size + _TILE):  # lanes behind the last are numbered, too
             raise NoKernel(f"TopK of {data.size} elements")
         axis, element = anchor.attribute("axis", -1) % len(task.extents), anchor.element(0)
         length, wanted = data.dims[axis], task.extents[axis]
