@@ -78,11 +78,11 @@ def one_line(text: object, longest: int = _LONGEST_NAME) -> str:
     return shown if len(shown) <= longest else shown[: longest - 3] + "..."
 
 
-def listed(parts: Iterable[object], most: int = _MOST_LISTED) -> str:
-    """The first few, and how many more there are; `none` where there are none."""
+def listed(parts: Iterable[object], most: int = _MOST_LISTED, separator: str = ", ") -> str:
+    """The first few, and how many more there are; `none` where there are none. Parts with commas in them want another separator."""
     every = list(parts)
     left = len(every) - most
-    shown = ", ".join(map(one_line, every[:most]))
+    shown = separator.join(map(one_line, every[:most]))
     return f"{shown} and {left:,} more" if left > 0 else shown or "none"
 
 

@@ -82,7 +82,7 @@ def _programs(specialized: Mapping[str, Any] | None) -> tuple[tuple[str, str], .
     """A row of the sizes that a model for a GPU has programs for; none where it has one program."""
     if specialized is None:
         return ()
-    return (("programs for", listed(sizes_text(one) for one in specialized["sizes"])),)
+    return (("programs for", listed((sizes_text(one) for one in specialized["sizes"]), separator="; ")),)
 
 
 @carded(_card)

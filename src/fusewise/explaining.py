@@ -11,7 +11,9 @@ from fusewise.codegen.gpu.listing import kernel_way
 from fusewise.codegen.gpu.program import GpuProgram, GpuStep
 from fusewise.compiling import planned, planned_for_gpu
 from fusewise.errors import UsageError
+from fusewise.frontend.given import sizes_to_plan_for
 from fusewise.fusion.describe import no_node
+from fusewise.ir.at_sizes import at_sizes
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.program import HostStep, NativeStep, Program, StepVersions
 from fusewise.making import GpuPlanned
@@ -77,7 +79,11 @@ def node_explained(
     that it became part of count, too. `UsageError` where nothing is called so.
     """
     trace = Trace(disabled=frozenset(options.disable)) if trace is None else trace
-    made = _planned_on_gpu(bound, options, trace) if options.on_gpu else planned(bound, options, trace, options.warn)
+    made = (
+        _planned_on_gpu(written, bound, options, trace)
+        if options.on_gpu
+        else planned(bound, options, trace, options.warn)
+    )
     graph, program = made.graph, made.program
     node = _named((*written.nodes, *bound.nodes, *graph.nodes), name)
     parts = [part for part in graph.nodes if node.label in (part.label, *part.origin)]
@@ -90,13 +96,15 @@ def node_explained(
     }
 
 
-def _planned_on_gpu(bound: Graph, options: Options, trace: Trace) -> GpuPlanned:
-    """For the GPU that the options name, by its architecture or here; no kernel is compiled."""
+def _planned_on_gpu(written: Graph, bound: Graph, options: Options, trace: Trace) -> GpuPlanned:
+    """For the GPU that the options name, by its architecture or here, at the first of the sizes to plan for; kernels are not
+    compiled."""
     from fusewise.codegen.gpu.device import device_choice
     from fusewise.runtime.gpu import drivers
 
     row, name = drivers.row_for(device_choice(options.device), "explain a node")
-    return planned_for_gpu(bound, options, trace, row, name)
+    sized = at_sizes(bound, sizes_to_plan_for(bound, written, options.symbols)[0]) if bound.symbols else bound
+    return planned_for_gpu(sized, options, trace, row, name)
 
 
 def _named(nodes: Iterable[Node], name: str) -> Node:
@@ -127,6 +135,9 @@ def _run_by(part: Node, program: Program | GpuProgram) -> dict[str, Any]:
         covers = program.accounts[step.group].nodes if 0 <= step.group < len(program.accounts) else ()
         if part.label in covers or not set(covers).isdisjoint(part.origin):
             way = _way(program, step)
+            if isinstance(step, GpuStep):  # other launches of the group may do more of it than the first
+                same = [one for one in program.steps if isinstance(one, GpuStep) and one.group == step.group]
+                way = "; ".join(dict.fromkeys(_way(program, one) for one in same))
             return {"runs": "kernel", "how": f"{way}, with {step.label}" if "+" in step.label else way}
     return {"runs": "", "how": "nothing is computed: its result is a view of what is there"}
 

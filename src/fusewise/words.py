@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from fusewise.errors import UsageError
 
-__all__ = ["KIB", "MIB", "alike", "bytes_of", "nearest", "no_such", "size_text", "sizes_text"]
+__all__ = ["KIB", "MIB", "alike", "bytes_of", "nearest", "no_such", "size_text", "sizes_text", "unit_for"]
 
 KIB, MIB = 1 << 10, 1 << 20
-"""Bytes of the units in which sizes are shown, of memory and of files: `size_text`, or one of these where a column has one unit."""
+"""Bytes of the units in which sizes are shown, of memory and of files: `size_text`, or one of these where a column has one unit
+(`unit_for`)."""
 
 _UNITS = {
     "B": 1,
@@ -86,9 +87,14 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
+def unit_for(size: int) -> tuple[str, int]:
+    """The unit of a column or an axis whose largest is `size` bytes, and its bytes: KiB, MiB or GiB."""
+    return next(((unit, factor) for unit, factor in _STEPS if size < factor * 1024), _STEPS[-1])
+
+
 def size_text(size: int) -> str:
     """Bytes for people: `173.4 KiB`; a half is rounded up, as report pages do."""
     if size < 1024:
         return f"{size} B"
-    unit, factor = next(((unit, factor) for unit, factor in _STEPS if size < factor * 1024), _STEPS[-1])
+    unit, factor = unit_for(size)
     return f"{math.floor(size / factor * 10 + 0.5) / 10:.1f} {unit}"

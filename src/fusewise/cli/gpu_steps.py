@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fusewise.words import KIB, MIB, size_text
+from fusewise.words import KIB, size_text, unit_for
 
 __all__ = ["show_gpu"]
 
@@ -62,7 +62,10 @@ def _estimate(totals: Mapping[str, Any], device: Mapping[str, Any]) -> str:
     )
 
 
-_COLUMNS = (
+_Column = tuple[str, int, Callable[[Mapping[str, Any]], str]]
+"""Heading, rank (the highest go first where there is no room) and text of a launch."""
+
+_BEFORE: tuple[_Column, ...] = (
     ("step", 0, lambda row: str(row["step"])),
     ("operators", 1, lambda row: row["label"]),
     ("family", 4, lambda row: row["family"]),
@@ -78,24 +81,38 @@ _COLUMNS = (
     ("occup.", 7, lambda row: f"{row['occupancy']:.0%}"),
     ("by", 17, lambda row: row["occupancy_limit"]),
     ("waves", 8, lambda row: f"{row['waves']:.2f}"),
-    ("MiB", 12, lambda row: f"{row['bytes'] / MIB:.2f}"),
-    ("MFLOP", 13, lambda row: f"{row['operations'] / 1e6:.1f}"),
+)
+_BEHIND: tuple[_Column, ...] = (
     ("est.\nus", 2, lambda row: f"{row['estimate_us']:.1f}"),
     ("limit", 3, lambda row: row["limit"]),
 )
-"""Heading, rank (the highest go first where there is no room) and text of a launch."""
-
 _TEXTS = (1, 2, 3, 4, 13, 18)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[_Column, ...]:
+    """All columns; bytes and operations are in units that fit the largest."""
+    unit, factor = unit_for(max((row.get("bytes", 0) for row in rows), default=0))
+    some = max((row.get("operations", 0) for row in rows), default=0)
+    scaled, many = ("kFLOP", 1e3) if some < 1e6 else ("MFLOP", 1e6)
+    return (
+        *_BEFORE,
+        (unit, 12, lambda row: f"{row['bytes'] / factor:.2f}"),
+        (scaled, 13, lambda row: f"{row['operations'] / many:.1f}"),
+        *_BEHIND,
+    )
 
 
 def _steps(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     from fusewise.cli.show import table
 
-    cells = [_host_cells(row) if "host" in row else tuple(text(row) for _, _, text in _COLUMNS) for row in rows]
-    headings, ranks, _ = zip(*_COLUMNS, strict=True)
+    columns = _columns(rows)
+    cells = [
+        _host_cells(row, len(columns)) if "host" in row else tuple(text(row) for _, _, text in columns) for row in rows
+    ]
+    headings, ranks, _ = zip(*columns, strict=True)
     table(headings, cells, title, words=_TEXTS, ranks=ranks)
 
 
-def _host_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _host_cells(row: Mapping[str, Any], columns: int) -> tuple[str, ...]:
     operators = " + ".join(node["op"] for node in row["host"])
-    return (str(row["step"]), operators, "host", *[""] * (len(_COLUMNS) - 3))
+    return (str(row["step"]), operators, "host", *[""] * (columns - 3))

@@ -151,10 +151,23 @@ def _given(name: str, value: Given) -> int | Symbol:
             "or sizes to plan for as 1,8"
         )
     low, high, sizes = said
-    wrong = [size for size in sizes if not low <= size <= high and size] or (len(sizes) > 1 and 0 in sizes)
-    if not low <= high <= LARGEST or wrong:
-        raise UsageError(f"dimension {name!r} cannot be {value!r}: give a range, and sizes to plan for inside of it")
+    fault = _fault(low, high, sizes)
+    if fault:
+        raise UsageError(f"dimension {name!r} cannot be {value!r}: {fault}")
     return low if low == high else Symbol(name, low, high, sizes[0] if sizes else 0)
+
+
+def _fault(low: int, high: int, sizes: Sequence[int]) -> str:
+    """What is wrong with a range and sizes to plan for; nothing where they are sound. One size may be 0, which says none."""
+    if low > high:
+        return f"the range ends at {high}, before it begins"
+    over = [size for size in (high, *sizes) if size > LARGEST]
+    if over:
+        return f"{over[0]} is more than {LARGEST:,}, the most that a free dimension may be"
+    if len(sizes) > 1 and 0 in sizes:
+        return "0 is no size to plan for, give sizes from 1 on"
+    outside = [size for size in sizes if size and not low <= size <= high]
+    return f"{outside[0]} is not in the range" if outside else ""
 
 
 def _said(text: str) -> tuple[int, int, tuple[int, ...]] | None:

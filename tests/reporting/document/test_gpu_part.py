@@ -10,6 +10,9 @@ from typing import Any
 import jsonschema
 import msgspec
 import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
 import pytest
 from tests.reporting.document.test_schema import closed
 from tests.runtime.gpu.kernels import needs_triton
@@ -42,6 +45,21 @@ def branches() -> Graph:
     left, right = b.op("Softmax", s, axis=-1, name="left"), b.op("Softmax", s, axis=0, name="right")
     y = b.op("MatMul", left, b.op("Transpose", right, perm=[1, 0], name="turned"), name="product")
     return b.finish(y, b.op("NonZero", y, name="places"))
+
+
+def recurrent() -> onnx.ModelProto:
+    """A recurrence of free sizes, which is two launches: a product of all steps, and the loop over them."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g (float[time,batch,8] x, float[1,64,8] w, float[1,64,16] r) => (float[time,1,batch,16] y) {
+            [lstm] y = LSTM <hidden_size = 16> (x, w, r)
+        }"""
+    model = onnx.parser.parse_model(text)
+    zeros = [np.zeros((1, 64, width), np.float32) for width in (8, 16)]
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(each, name) for each, name in zip(zeros, "wr", strict=True)
+    )
+    del model.graph.input[1:]
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +200,10 @@ def test_a_node_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert part["runs"] in ("kernel", "") and found["decisions"]
     (host,) = api.explain(branches(), node="places", device="cuda:sm_90", cache=False)["became"]
     assert host["runs"] == "host" and host["how"]
+    (loop,) = api.explain(recurrent(), node="lstm", device="cuda:sm_90", cache=False)["became"]
+    assert all(family in loop["how"] for family in ("product ", "recurrence ")), (
+        "sizes are free, and it takes two launches"
+    )
     share(monkeypatch, None)
     with pytest.raises(NoDriver, match="to explain a node without a GPU name an architecture"):
         api.explain(branches(), node="left", device="cuda", cache=False)

@@ -286,8 +286,10 @@ def test_hostile_feeds_are_refused_as_on_a_cpu(here):
 def test_sizes_to_plan_for(here):
     for symbols, words_said in (
         ({"batch": "1,x"}, "give a number, or a range"),
-        ({"batch": "0,4"}, "cannot be '0,4'"),
-        ({"batch": "2..4,2,8"}, "cannot be '2..4,2,8'"),
+        ({"batch": "0,4"}, "cannot be '0,4': 0 is no size to plan for"),
+        ({"batch": "2..4,2,8"}, "cannot be '2..4,2,8': 8 is not in the range"),
+        ({"batch": "4..2"}, "cannot be '4..2': the range ends at 2"),
+        ({"batch": "1,99999999999"}, "99999999999 is more than 2,147,483,647"),
         ({"rows": "1,2"}, "the model's free dimensions are"),
     ):
         with pytest.raises(UsageError, match=words_said):
@@ -299,7 +301,7 @@ def test_sizes_to_plan_for(here):
         assert not found.specialized["loaded"], "only the GPU that is here is loaded at once"
         assert found.random_inputs()["ids"].shape == (1, 4)
         assert [port.shape for port in found.get_inputs()] == [("batch", "sequence")] * 2
-        assert "programs for" in repr(found)
+        assert "batch=1, sequence=4; batch=1, sequence=6" in repr(found)
         with pytest.raises(UsageError, match="dimension 'batch' is 9 in .*, and must be 1 to 8"):
             found.run(None, words(9, 4))
     fixed = fusewise.compile(images(), symbols={"batch": "1,2"}, cache=False)

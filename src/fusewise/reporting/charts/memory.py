@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewise.reporting.charts.entry import Chart, Row, altair, entry, figure, inline, short
-from fusewise.words import MIB, size_text
+from fusewise.words import size_text, unit_for
 
 __all__ = ["arena", "arena_map", "at_the_peak"]
 
@@ -24,20 +24,21 @@ def arena(memory: Mapping[str, Any]) -> Chart | None:
     if not steps:
         return None
     alt = altair()
-    rows = [{"step": row["step"], "mib": figure(row["live_bytes"] / MIB, 5)} for row in _thinned(steps)]
     peak = _peak(memory)
-    ends = [*rows, {"step": rows[-1]["step"] + 1, "mib": rows[-1]["mib"]}]
+    unit, factor = unit_for(max(memory["arena_bytes"], peak["live_bytes"]))
+    rows = [{"step": row["step"], "size": figure(row["live_bytes"] / factor, 5)} for row in _thinned(steps)]
+    ends = [*rows, {"step": rows[-1]["step"] + 1, "size": rows[-1]["size"]}]
     area = (
         alt.Chart(inline(ends))
         .mark_area(interpolate="step-after", line=True, fillOpacity=0.25)
         .encode(
             x=alt.X("step:Q", title="step", axis=_STEPS, scale=_EXACT),
-            y=alt.Y("mib:Q", title="in use, MiB", axis=_FEW),
-            tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("mib:Q", title="MiB", format=",.4~g")],
+            y=alt.Y("size:Q", title=f"in use, {unit}", axis=_FEW),
+            tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("size:Q", title=unit, format=",.4~g")],
         )
     )
-    limits = [{"mib": figure(memory["arena_bytes"] / MIB, 5), "what": f"arena, {size_text(memory['arena_bytes'])}"}]
-    line = alt.Chart(inline(limits)).mark_rule(style="limit").encode(y="mib:Q")
+    limits = [{"size": figure(memory["arena_bytes"] / factor, 5), "what": f"arena, {size_text(memory['arena_bytes'])}"}]
+    line = alt.Chart(inline(limits)).mark_rule(style="limit").encode(y="size:Q")
     name = line.mark_text(style="limit-text", align="left", baseline="bottom", dx=4, dy=-2).encode(
         x=alt.value(0), text="what:N"
     )
@@ -52,7 +53,7 @@ def arena(memory: Mapping[str, Any]) -> Chart | None:
         f"At most {size_text(peak['live_bytes'])} are in use, at step {peak['step']:,} of {len(steps):,}, in an arena of"
         f" {size_text(memory['arena_bytes'])}.{merged}",
         drawn,
-        [("step", "MiB in use"), *((row["step"], row["mib"]) for row in rows)],
+        [("step", f"{unit} in use"), *((row["step"], row["size"]) for row in rows)],
     )
 
 
@@ -67,21 +68,22 @@ def at_the_peak(memory: Mapping[str, Any]) -> Chart | None:
         return None
     alt = altair()
     whole = sum(one["bytes"] for one in alive)
+    unit, factor = unit_for(alive[0]["bytes"])
     rows: list[dict[str, Any]] = [
-        {**_box(one), "label": f"{k + 1}  {short(one['value'])}", "mib": figure(one["bytes"] / MIB)}
+        {**_box(one), "label": f"{k + 1}  {short(one['value'])}", "size": figure(one["bytes"] / factor)}
         for k, one in enumerate(alive)
     ]
     base = alt.Chart(inline(rows[:_MOST_BARS])).encode(
         y=alt.Y("label:N", sort=None, title=None),
-        x=alt.X("mib:Q", title="size, MiB", axis=_FEW),
+        x=alt.X("size:Q", title=f"size, {unit}", axis=_FEW),
         tooltip=[
             alt.Tooltip("value:N"),
-            alt.Tooltip("mib:Q", title="MiB", format=",.4~g"),
+            alt.Tooltip("size:Q", title=unit, format=",.4~g"),
             alt.Tooltip("first:Q", title="from step"),
             alt.Tooltip("last:Q", title="to step"),
         ],
     )
-    label = base.mark_text(style="value-text", align="left", dx=4).encode(text=alt.Text("mib:Q", format=",.3~r"))
+    label = base.mark_text(style="value-text", align="left", dx=4).encode(text=alt.Text("size:Q", format=",.3~r"))
     drawn = alt.layer(base.mark_bar(cursor="pointer"), label).properties(
         width="container", height=20 * len(rows[:_MOST_BARS])
     )
@@ -93,8 +95,8 @@ def at_the_peak(memory: Mapping[str, Any]) -> Chart | None:
         f"{len(rows):,} buffers of {size_text(whole)} together are alive at step {peak:,}{more}.",
         drawn,
         [
-            ("value", "MiB", "from step", "to step"),
-            *((row["value"], row["mib"], row["first"], row["last"]) for row in rows),
+            ("value", unit, "from step", "to step"),
+            *((row["value"], row["size"], row["first"], row["last"]) for row in rows),
         ],
     )
 
@@ -106,12 +108,13 @@ def arena_map(memory: Mapping[str, Any]) -> Chart | None:
         return None
     alt = altair()
     placed.sort(key=lambda one: (-one["bytes"] * (one["last"] - one["first"] + 1), one["offset"], one["value"]))
+    unit, factor = unit_for(memory["arena_bytes"])
     rows = [
         {
             **_box(one),
             "end": one["last"] + 1,
-            "low": figure(one["offset"] / MIB, 6),
-            "high": figure((one["offset"] + one["bytes"]) / MIB, 6),
+            "low": figure(one["offset"] / factor, 6),
+            "high": figure((one["offset"] + one["bytes"]) / factor, 6),
             "size": size_text(one["bytes"]),
         }
         for one in placed[:_MOST_BOXES]
@@ -122,7 +125,7 @@ def arena_map(memory: Mapping[str, Any]) -> Chart | None:
         .encode(
             x=alt.X("first:Q", title="step", axis=_STEPS, scale=_EXACT),
             x2="end:Q",
-            y=alt.Y("low:Q", title="place in the arena, MiB", axis=_FEW),
+            y=alt.Y("low:Q", title=f"place in the arena, {unit}", axis=_FEW),
             y2="high:Q",
             tooltip=[
                 alt.Tooltip("value:N"),
@@ -141,7 +144,7 @@ def arena_map(memory: Mapping[str, Any]) -> Chart | None:
         f"{len(placed):,} buffers share {size_text(memory['arena_bytes'])}: each is a box from its first step to its last{more}.",
         drawn,
         [
-            ("value", "size", "offset, MiB", "from step", "to step"),
+            ("value", "size", f"offset, {unit}", "from step", "to step"),
             *((row["value"], row["size"], row["low"], row["first"], row["last"]) for row in rows),
         ],
     )
