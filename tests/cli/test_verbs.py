@@ -225,6 +225,8 @@ def test_shapes_and_symbols_of_a_free_model(fusewise, write, tmp_path):
     assert fusewise("run", compiled, "--symbol", "height=5").status == 2
     found = json.loads(fusewise("inspect", path, "--json").out)
     assert found["symbols"] == {"batch": 1, "width": 128}
+    found = json.loads(fusewise("inspect", path, "--symbol", "batch=3,8", "--json").out)
+    assert found["symbols"] == {"batch": 3, "width": 128}
     assert found["inputs"] == {"x": "float32[batch,width]"}
     timed = json.loads(
         fusewise("bench", path, "--no-weigh", "--runs", "2", "--seconds", "0", "--symbol", "width=3,5", "--json").out
@@ -299,6 +301,9 @@ def test_usage_errors_end_with_2(fusewise, tiny_path, tmp_path):
         ("compile", tiny_path, "--shape", "x"),
         ("compile", tiny_path, "--shape", "x=1x"),
         ("compile", tiny_path, "--symbol", "n=many"),
+        ("compile", tiny_path, "--symbol", "n=1", "--symbol", "n=2"),
+        ("bench", tiny_path, "--symbol", "n=1", "--symbol", "n=1,2"),
+        ("run", tiny_path, "--shape", "x=1", "--shape", "x=2"),
         ("bench", tiny_path, "--vs", "tensorfoo"),
         ("run", tiny_path, "-o", tmp_path / "y.txt"),
         ("run", tiny_path, "-o", tmp_path / "no" / "such" / "folder" / "y.npy"),

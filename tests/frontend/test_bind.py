@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_import import load
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.ir.graph import Graph
+from fusewise.ir.size import Symbol
 from fusewise.ir.types import Dim
 from fusewise.ops.build import GraphBuilder
 
@@ -64,13 +67,14 @@ def test_every_open_dimension_is_listed_with_an_example() -> None:
     [
         ({"x": (1, 3)}, {}, "has 2 dimensions, but the model wants"),
         ({"x": (2, 3, 4)}, {"N": 3}, "must be the same everywhere"),
+        ({"x": (2, 3, 4)}, {"N": Symbol("N", 1, 8)}, "would be free and, by a shape that is given, 2"),
         ({"z": (1,)}, {}, "the model's inputs are 'x'"),
         ({}, {"M": 1}, "free dimensions are 'N'"),
         ({}, {"N": -1}, "cannot have the size -1"),
         ({"x": (-1, 3, 4)}, {}, "negative"),
     ],
 )
-def test_what_does_not_fit_is_refused(shapes: dict[str, tuple[int, ...]], symbols: dict[str, int], part: str) -> None:
+def test_what_does_not_fit_is_refused(shapes: dict[str, tuple[int, ...]], symbols: dict[str, Any], part: str) -> None:
     with pytest.raises(UsageError, match=part):
         bind(_flattened("N", 3, 4), shapes, symbols)
 

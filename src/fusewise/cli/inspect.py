@@ -23,6 +23,7 @@ from fusewise.cli.options import (
     numbers_of,
     shapes_of,
     source_of,
+    symbols_of,
     values_of,
 )
 from fusewise.errors import UnknownOperators, UsageError
@@ -118,7 +119,7 @@ def inspect(
         )
         _graph(graph, model, regions, form, json)
         return
-    bound: dict[str, Any] = {"shapes": shapes_of(shape), "symbols": numbers_of(symbol), "values": values_of(value)}
+    bound: dict[str, Any] = {"shapes": shapes_of(shape), "symbols": symbols_of(symbol), "values": values_of(value)}
     try:
         if device == "cpu":
             found = api.inspect(source_of(model), **bound, **wanted)

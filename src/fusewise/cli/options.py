@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -199,6 +199,7 @@ def shapes_of(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
         name, _, dims = text.rpartition("=")
         if not name or not re.fullmatch(r"(\d+([x,]\d+)*)?", dims):
             raise UsageError(f"--shape {text!r} is not of the form NAME=1x3x224x224")
+        _require_once("--shape", name, found)
         found[name] = tuple(int(dim) for dim in re.split("[x,]", dims)) if dims else ()
     return found
 
@@ -211,8 +212,14 @@ def symbols_of(texts: Iterable[str] | None) -> dict[str, int | str]:
         name, _, size = text.rpartition("=")
         if not name or not re.fullmatch(r"\d+(\.\.\d*)?(,\d+)*", size):
             raise UsageError(f"--symbol {text!r} is not of the form NAME=N, or NAME=1..2048,128, or NAME=1,8")
+        _require_once("--symbol", name, found)
         found[name] = int(size) if size.isdecimal() else size
     return found
+
+
+def _require_once(option: str, name: str, found: Container[str]) -> None:
+    if name in found:
+        raise UsageError(f"{option} is given twice for {name!r}; give it once")
 
 
 def numbers_of(texts: Iterable[str] | None) -> dict[str, int]:
@@ -229,6 +236,7 @@ def sizes_of(texts: Iterable[str] | None) -> tuple[list[str], list[dict[str, int
     """Of `batch=1,8` and `sequence=16,128` the sizes to be tried, each with each; and the texts that are no such lists."""
     lists: dict[str, list[int]] = {}
     others: list[str] = []
+    symbols_of(texts)
     for text in texts or ():
         name, _, sizes = text.rpartition("=")
         if name and re.fullmatch(r"\d+(,\d+)+", sizes):
@@ -243,6 +251,7 @@ def values_of(texts: Iterable[str] | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts or ():
         name, _, contents = text.partition("=")
+        _require_once("--value", name, found)
         try:
             found[name] = json.loads(contents)
         except (ValueError, RecursionError):

@@ -132,6 +132,10 @@ def _sizes(
     sizes.update(stated)
     for name, shape in shapes.items():
         _take_shape(name, tuple(shape), tensors[name], sizes, stated)
+    for name in symbols.keys() & sizes.keys() - stated.keys():
+        raise UsageError(
+            f"dimension {name!r} would be free and, by a shape that is given, {sizes[name]}; give one of them"
+        )
     for name, kind in tensors.items():
         if name in shapes or free is True:
             continue
