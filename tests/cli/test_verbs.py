@@ -301,9 +301,6 @@ def test_usage_errors_end_with_2(fusewise, tiny_path, tmp_path):
         ("compile", tiny_path, "--shape", "x"),
         ("compile", tiny_path, "--shape", "x=1x"),
         ("compile", tiny_path, "--symbol", "n=many"),
-        ("compile", tiny_path, "--symbol", "n=1", "--symbol", "n=2"),
-        ("bench", tiny_path, "--symbol", "n=1", "--symbol", "n=1,2"),
-        ("run", tiny_path, "--shape", "x=1", "--shape", "x=2"),
         ("bench", tiny_path, "--vs", "tensorfoo"),
         ("run", tiny_path, "-o", tmp_path / "y.txt"),
         ("run", tiny_path, "-o", tmp_path / "no" / "such" / "folder" / "y.npy"),
@@ -313,6 +310,16 @@ def test_usage_errors_end_with_2(fusewise, tiny_path, tmp_path):
         assert ended.err, words
         assert ended.out == "", words
         assert "Traceback" not in ended.err, words
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["compile {} --symbol n=1 --symbol n=2", "bench {} --symbol n=1 --symbol n=1,2", "run {} --shape x=1 --shape x=2"],
+)
+def test_a_size_is_given_once(fusewise, tiny_path, words):
+    ended = fusewise(*words.format(tiny_path).split())
+    assert ended.status == 2
+    assert "is given twice for" in ended.sentence
 
 
 def test_an_unexpected_failure_is_one_sentence_and_status_1(fusewise, tiny_path, monkeypatch):
