@@ -16,6 +16,7 @@ RANGES = {"i": 4, "j": 6, "k": 5}
 LEAVES = [index(name) for name in RANGES]
 
 _OPERATIONS = {
+    "neg": lambda a: -a,
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
@@ -47,6 +48,7 @@ def expressions() -> st.SearchStrategy[Expr]:
         conditions = st.tuples(st.sampled_from(["lt", "ge", "eq"]), inner, inner).map(lambda t: compare(*t))
         return st.one_of(
             pairs.map(lambda t: binary(*t)),
+            inner.map(lambda e: -e),
             st.tuples(inner, st.integers(-12, 12)).map(lambda t: t[0] * t[1]),
             st.tuples(inner, positive).map(lambda t: t[0] // t[1]),
             st.tuples(inner, positive).map(lambda t: t[0] % t[1]),
